@@ -31,6 +31,12 @@ const (
 	// AnnotationS3 is of pods only.
 	AnnotationS3      = AnnotationPrefix + "s3"
 	AnnotationS3Learn = AnnotationPrefix + "s3-learn"
+	// AnnotationConnections and that after it are of pods only.
+	AnnotationConnections   = AnnotationPrefix + "connections"
+	AnnotationConnectionsBy = AnnotationPrefix + "connections-by"
+	BySocket                = "socket"
+	ByDescriptor            = "descriptor"
+	ByConnect               = "connect"
 )
 
 // InputKey is the key of the input with that name; the unnamed one's is AnnotationInput.

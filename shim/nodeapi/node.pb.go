@@ -1184,7 +1184,9 @@ type Instances struct {
 	// True: further parts of the set follow, and all count together, with the last one.
 	More bool `protobuf:"varint,130,opt,name=more,proto3" json:"more,omitempty"`
 	// Those of the node's pods that have any, from their binding to their end.
-	Volumes       []*Volumes `protobuf:"bytes,190,rep,name=volumes,proto3" json:"volumes,omitempty"`
+	Volumes []*Volumes `protobuf:"bytes,190,rep,name=volumes,proto3" json:"volumes,omitempty"`
+	// Likewise.
+	Connections   []*Connections `protobuf:"bytes,250,rep,name=connections,proto3" json:"connections,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1247,6 +1249,96 @@ func (x *Instances) GetVolumes() []*Volumes {
 	return nil
 }
 
+func (x *Instances) GetConnections() []*Connections {
+	if x != nil {
+		return x.Connections
+	}
+	return nil
+}
+
+// Connections are the destinations to which one pod's, or one instance's, container is connected before its program
+// starts.
+type Connections struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The instance's id; on Kubernetes the pod's.
+	Id string `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	// namespace/name of the function or the job.
+	Name string `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
+	// On Kubernetes the name of the container that gets them: that with the function's port, a job's first one.
+	Container string `protobuf:"bytes,3,opt,name=container,proto3" json:"container,omitempty"`
+	// Names of the destinations.
+	Destinations []string `protobuf:"bytes,4,rep,name=destinations,proto3" json:"destinations,omitempty"`
+	// How the program gets them: socket, descriptor or connect.
+	By            string `protobuf:"bytes,5,opt,name=by,proto3" json:"by,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Connections) Reset() {
+	*x = Connections{}
+	mi := &file_node_proto_msgTypes[8]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Connections) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Connections) ProtoMessage() {}
+
+func (x *Connections) ProtoReflect() protoreflect.Message {
+	mi := &file_node_proto_msgTypes[8]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Connections.ProtoReflect.Descriptor instead.
+func (*Connections) Descriptor() ([]byte, []int) {
+	return file_node_proto_rawDescGZIP(), []int{8}
+}
+
+func (x *Connections) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+func (x *Connections) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *Connections) GetContainer() string {
+	if x != nil {
+		return x.Container
+	}
+	return ""
+}
+
+func (x *Connections) GetDestinations() []string {
+	if x != nil {
+		return x.Destinations
+	}
+	return nil
+}
+
+func (x *Connections) GetBy() string {
+	if x != nil {
+		return x.By
+	}
+	return ""
+}
+
 // Volumes are those of one pod, or of one instance: prefixes of a store that its containers see as directories.
 type Volumes struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1270,7 +1362,7 @@ type Volumes struct {
 
 func (x *Volumes) Reset() {
 	*x = Volumes{}
-	mi := &file_node_proto_msgTypes[8]
+	mi := &file_node_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1282,7 +1374,7 @@ func (x *Volumes) String() string {
 func (*Volumes) ProtoMessage() {}
 
 func (x *Volumes) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[8]
+	mi := &file_node_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1295,7 +1387,7 @@ func (x *Volumes) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Volumes.ProtoReflect.Descriptor instead.
 func (*Volumes) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{8}
+	return file_node_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *Volumes) GetId() string {
@@ -1359,7 +1451,7 @@ type Volume struct {
 
 func (x *Volume) Reset() {
 	*x = Volume{}
-	mi := &file_node_proto_msgTypes[9]
+	mi := &file_node_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1371,7 +1463,7 @@ func (x *Volume) String() string {
 func (*Volume) ProtoMessage() {}
 
 func (x *Volume) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[9]
+	mi := &file_node_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1384,7 +1476,7 @@ func (x *Volume) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Volume.ProtoReflect.Descriptor instead.
 func (*Volume) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{9}
+	return file_node_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *Volume) GetName() string {
@@ -1427,7 +1519,7 @@ type Job struct {
 
 func (x *Job) Reset() {
 	*x = Job{}
-	mi := &file_node_proto_msgTypes[10]
+	mi := &file_node_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1439,7 +1531,7 @@ func (x *Job) String() string {
 func (*Job) ProtoMessage() {}
 
 func (x *Job) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[10]
+	mi := &file_node_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1452,7 +1544,7 @@ func (x *Job) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Job.ProtoReflect.Descriptor instead.
 func (*Job) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{10}
+	return file_node_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *Job) GetId() string {
@@ -1521,7 +1613,7 @@ type Load struct {
 
 func (x *Load) Reset() {
 	*x = Load{}
-	mi := &file_node_proto_msgTypes[11]
+	mi := &file_node_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1533,7 +1625,7 @@ func (x *Load) String() string {
 func (*Load) ProtoMessage() {}
 
 func (x *Load) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[11]
+	mi := &file_node_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1546,7 +1638,7 @@ func (x *Load) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Load.ProtoReflect.Descriptor instead.
 func (*Load) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{11}
+	return file_node_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *Load) GetInFlight() map[string]int32 {
@@ -1570,7 +1662,7 @@ type Event struct {
 
 func (x *Event) Reset() {
 	*x = Event{}
-	mi := &file_node_proto_msgTypes[12]
+	mi := &file_node_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1582,7 +1674,7 @@ func (x *Event) String() string {
 func (*Event) ProtoMessage() {}
 
 func (x *Event) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[12]
+	mi := &file_node_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1595,7 +1687,7 @@ func (x *Event) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Event.ProtoReflect.Descriptor instead.
 func (*Event) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{12}
+	return file_node_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *Event) GetFunction() string {
@@ -1643,7 +1735,7 @@ type Neighbours struct {
 
 func (x *Neighbours) Reset() {
 	*x = Neighbours{}
-	mi := &file_node_proto_msgTypes[13]
+	mi := &file_node_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1655,7 +1747,7 @@ func (x *Neighbours) String() string {
 func (*Neighbours) ProtoMessage() {}
 
 func (x *Neighbours) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[13]
+	mi := &file_node_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1668,7 +1760,7 @@ func (x *Neighbours) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Neighbours.ProtoReflect.Descriptor instead.
 func (*Neighbours) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{13}
+	return file_node_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *Neighbours) GetNeighbours() []*Neighbour {
@@ -1690,7 +1782,7 @@ type Neighbour struct {
 
 func (x *Neighbour) Reset() {
 	*x = Neighbour{}
-	mi := &file_node_proto_msgTypes[14]
+	mi := &file_node_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1702,7 +1794,7 @@ func (x *Neighbour) String() string {
 func (*Neighbour) ProtoMessage() {}
 
 func (x *Neighbour) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[14]
+	mi := &file_node_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1715,7 +1807,7 @@ func (x *Neighbour) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Neighbour.ProtoReflect.Descriptor instead.
 func (*Neighbour) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{14}
+	return file_node_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *Neighbour) GetNode() string {
@@ -1746,7 +1838,7 @@ type Site struct {
 
 func (x *Site) Reset() {
 	*x = Site{}
-	mi := &file_node_proto_msgTypes[15]
+	mi := &file_node_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1758,7 +1850,7 @@ func (x *Site) String() string {
 func (*Site) ProtoMessage() {}
 
 func (x *Site) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[15]
+	mi := &file_node_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1771,7 +1863,7 @@ func (x *Site) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Site.ProtoReflect.Descriptor instead.
 func (*Site) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{15}
+	return file_node_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *Site) GetMembers() []*Neighbour {
@@ -1798,7 +1890,7 @@ type Passes struct {
 
 func (x *Passes) Reset() {
 	*x = Passes{}
-	mi := &file_node_proto_msgTypes[16]
+	mi := &file_node_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1810,7 +1902,7 @@ func (x *Passes) String() string {
 func (*Passes) ProtoMessage() {}
 
 func (x *Passes) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[16]
+	mi := &file_node_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1823,7 +1915,7 @@ func (x *Passes) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Passes.ProtoReflect.Descriptor instead.
 func (*Passes) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{16}
+	return file_node_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *Passes) GetPasses() []*Pass {
@@ -1845,7 +1937,7 @@ type Pass struct {
 
 func (x *Pass) Reset() {
 	*x = Pass{}
-	mi := &file_node_proto_msgTypes[17]
+	mi := &file_node_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1857,7 +1949,7 @@ func (x *Pass) String() string {
 func (*Pass) ProtoMessage() {}
 
 func (x *Pass) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[17]
+	mi := &file_node_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1870,7 +1962,7 @@ func (x *Pass) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Pass.ProtoReflect.Descriptor instead.
 func (*Pass) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{17}
+	return file_node_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *Pass) GetNamespace() string {
@@ -1904,7 +1996,7 @@ type CacheCall struct {
 
 func (x *CacheCall) Reset() {
 	*x = CacheCall{}
-	mi := &file_node_proto_msgTypes[18]
+	mi := &file_node_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1916,7 +2008,7 @@ func (x *CacheCall) String() string {
 func (*CacheCall) ProtoMessage() {}
 
 func (x *CacheCall) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[18]
+	mi := &file_node_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1929,7 +2021,7 @@ func (x *CacheCall) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CacheCall.ProtoReflect.Descriptor instead.
 func (*CacheCall) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{18}
+	return file_node_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *CacheCall) GetId() int64 {
@@ -1982,7 +2074,7 @@ type CacheAnswer struct {
 
 func (x *CacheAnswer) Reset() {
 	*x = CacheAnswer{}
-	mi := &file_node_proto_msgTypes[19]
+	mi := &file_node_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1994,7 +2086,7 @@ func (x *CacheAnswer) String() string {
 func (*CacheAnswer) ProtoMessage() {}
 
 func (x *CacheAnswer) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[19]
+	mi := &file_node_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2007,7 +2099,7 @@ func (x *CacheAnswer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CacheAnswer.ProtoReflect.Descriptor instead.
 func (*CacheAnswer) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{19}
+	return file_node_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *CacheAnswer) GetId() int64 {
@@ -2063,7 +2155,7 @@ type CacheEntry struct {
 
 func (x *CacheEntry) Reset() {
 	*x = CacheEntry{}
-	mi := &file_node_proto_msgTypes[20]
+	mi := &file_node_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2075,7 +2167,7 @@ func (x *CacheEntry) String() string {
 func (*CacheEntry) ProtoMessage() {}
 
 func (x *CacheEntry) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[20]
+	mi := &file_node_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2088,7 +2180,7 @@ func (x *CacheEntry) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CacheEntry.ProtoReflect.Descriptor instead.
 func (*CacheEntry) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{20}
+	return file_node_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *CacheEntry) GetNamespace() string {
@@ -2186,7 +2278,7 @@ type Advice struct {
 
 func (x *Advice) Reset() {
 	*x = Advice{}
-	mi := &file_node_proto_msgTypes[21]
+	mi := &file_node_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2198,7 +2290,7 @@ func (x *Advice) String() string {
 func (*Advice) ProtoMessage() {}
 
 func (x *Advice) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[21]
+	mi := &file_node_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2211,7 +2303,7 @@ func (x *Advice) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Advice.ProtoReflect.Descriptor instead.
 func (*Advice) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{21}
+	return file_node_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *Advice) GetFunction() string {
@@ -2267,7 +2359,7 @@ type Keeps struct {
 
 func (x *Keeps) Reset() {
 	*x = Keeps{}
-	mi := &file_node_proto_msgTypes[22]
+	mi := &file_node_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2279,7 +2371,7 @@ func (x *Keeps) String() string {
 func (*Keeps) ProtoMessage() {}
 
 func (x *Keeps) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[22]
+	mi := &file_node_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2292,7 +2384,7 @@ func (x *Keeps) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Keeps.ProtoReflect.Descriptor instead.
 func (*Keeps) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{22}
+	return file_node_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *Keeps) GetVolumes() []*KeptVolume {
@@ -2342,7 +2434,7 @@ type KeptVolume struct {
 
 func (x *KeptVolume) Reset() {
 	*x = KeptVolume{}
-	mi := &file_node_proto_msgTypes[23]
+	mi := &file_node_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2354,7 +2446,7 @@ func (x *KeptVolume) String() string {
 func (*KeptVolume) ProtoMessage() {}
 
 func (x *KeptVolume) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[23]
+	mi := &file_node_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2367,7 +2459,7 @@ func (x *KeptVolume) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KeptVolume.ProtoReflect.Descriptor instead.
 func (*KeptVolume) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{23}
+	return file_node_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *KeptVolume) GetNamespace() string {
@@ -2409,7 +2501,7 @@ type InCharge struct {
 
 func (x *InCharge) Reset() {
 	*x = InCharge{}
-	mi := &file_node_proto_msgTypes[24]
+	mi := &file_node_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2421,7 +2513,7 @@ func (x *InCharge) String() string {
 func (*InCharge) ProtoMessage() {}
 
 func (x *InCharge) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[24]
+	mi := &file_node_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2434,7 +2526,7 @@ func (x *InCharge) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InCharge.ProtoReflect.Descriptor instead.
 func (*InCharge) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{24}
+	return file_node_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *InCharge) GetHeld() bool {
@@ -2455,7 +2547,7 @@ type Confirm struct {
 
 func (x *Confirm) Reset() {
 	*x = Confirm{}
-	mi := &file_node_proto_msgTypes[25]
+	mi := &file_node_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2467,7 +2559,7 @@ func (x *Confirm) String() string {
 func (*Confirm) ProtoMessage() {}
 
 func (x *Confirm) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[25]
+	mi := &file_node_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2480,7 +2572,7 @@ func (x *Confirm) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Confirm.ProtoReflect.Descriptor instead.
 func (*Confirm) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{25}
+	return file_node_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *Confirm) GetId() int64 {
@@ -2501,7 +2593,7 @@ type Confirmed struct {
 
 func (x *Confirmed) Reset() {
 	*x = Confirmed{}
-	mi := &file_node_proto_msgTypes[26]
+	mi := &file_node_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2513,7 +2605,7 @@ func (x *Confirmed) String() string {
 func (*Confirmed) ProtoMessage() {}
 
 func (x *Confirmed) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[26]
+	mi := &file_node_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2526,7 +2618,7 @@ func (x *Confirmed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Confirmed.ProtoReflect.Descriptor instead.
 func (*Confirmed) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{26}
+	return file_node_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *Confirmed) GetId() int64 {
@@ -2552,7 +2644,7 @@ type Coordinate struct {
 
 func (x *Coordinate) Reset() {
 	*x = Coordinate{}
-	mi := &file_node_proto_msgTypes[27]
+	mi := &file_node_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2564,7 +2656,7 @@ func (x *Coordinate) String() string {
 func (*Coordinate) ProtoMessage() {}
 
 func (x *Coordinate) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[27]
+	mi := &file_node_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2577,7 +2669,7 @@ func (x *Coordinate) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Coordinate.ProtoReflect.Descriptor instead.
 func (*Coordinate) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{27}
+	return file_node_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *Coordinate) GetVector() []float64 {
@@ -2621,7 +2713,7 @@ type RoundTrips struct {
 
 func (x *RoundTrips) Reset() {
 	*x = RoundTrips{}
-	mi := &file_node_proto_msgTypes[28]
+	mi := &file_node_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2633,7 +2725,7 @@ func (x *RoundTrips) String() string {
 func (*RoundTrips) ProtoMessage() {}
 
 func (x *RoundTrips) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[28]
+	mi := &file_node_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2646,7 +2738,7 @@ func (x *RoundTrips) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RoundTrips.ProtoReflect.Descriptor instead.
 func (*RoundTrips) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{28}
+	return file_node_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *RoundTrips) GetCoordinate() *Coordinate {
@@ -2676,7 +2768,7 @@ type RoundTrip struct {
 
 func (x *RoundTrip) Reset() {
 	*x = RoundTrip{}
-	mi := &file_node_proto_msgTypes[29]
+	mi := &file_node_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2688,7 +2780,7 @@ func (x *RoundTrip) String() string {
 func (*RoundTrip) ProtoMessage() {}
 
 func (x *RoundTrip) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[29]
+	mi := &file_node_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2701,7 +2793,7 @@ func (x *RoundTrip) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RoundTrip.ProtoReflect.Descriptor instead.
 func (*RoundTrip) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{29}
+	return file_node_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *RoundTrip) GetNode() string {
@@ -2739,7 +2831,7 @@ type Signals struct {
 
 func (x *Signals) Reset() {
 	*x = Signals{}
-	mi := &file_node_proto_msgTypes[30]
+	mi := &file_node_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2751,7 +2843,7 @@ func (x *Signals) String() string {
 func (*Signals) ProtoMessage() {}
 
 func (x *Signals) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[30]
+	mi := &file_node_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2764,7 +2856,7 @@ func (x *Signals) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Signals.ProtoReflect.Descriptor instead.
 func (*Signals) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{30}
+	return file_node_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *Signals) GetFunctions() []*FunctionSignals {
@@ -2793,7 +2885,7 @@ type RoutedSignals struct {
 
 func (x *RoutedSignals) Reset() {
 	*x = RoutedSignals{}
-	mi := &file_node_proto_msgTypes[31]
+	mi := &file_node_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2805,7 +2897,7 @@ func (x *RoutedSignals) String() string {
 func (*RoutedSignals) ProtoMessage() {}
 
 func (x *RoutedSignals) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[31]
+	mi := &file_node_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2818,7 +2910,7 @@ func (x *RoutedSignals) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RoutedSignals.ProtoReflect.Descriptor instead.
 func (*RoutedSignals) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{31}
+	return file_node_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *RoutedSignals) GetFunction() string {
@@ -2851,7 +2943,7 @@ type EndpointSignals struct {
 
 func (x *EndpointSignals) Reset() {
 	*x = EndpointSignals{}
-	mi := &file_node_proto_msgTypes[32]
+	mi := &file_node_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2863,7 +2955,7 @@ func (x *EndpointSignals) String() string {
 func (*EndpointSignals) ProtoMessage() {}
 
 func (x *EndpointSignals) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[32]
+	mi := &file_node_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2876,7 +2968,7 @@ func (x *EndpointSignals) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EndpointSignals.ProtoReflect.Descriptor instead.
 func (*EndpointSignals) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{32}
+	return file_node_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *EndpointSignals) GetAddress() string {
@@ -2927,7 +3019,7 @@ type FunctionSignals struct {
 
 func (x *FunctionSignals) Reset() {
 	*x = FunctionSignals{}
-	mi := &file_node_proto_msgTypes[33]
+	mi := &file_node_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2939,7 +3031,7 @@ func (x *FunctionSignals) String() string {
 func (*FunctionSignals) ProtoMessage() {}
 
 func (x *FunctionSignals) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[33]
+	mi := &file_node_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2952,7 +3044,7 @@ func (x *FunctionSignals) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FunctionSignals.ProtoReflect.Descriptor instead.
 func (*FunctionSignals) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{33}
+	return file_node_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *FunctionSignals) GetFunction() string {
@@ -3004,7 +3096,7 @@ type GatewayRefusals struct {
 
 func (x *GatewayRefusals) Reset() {
 	*x = GatewayRefusals{}
-	mi := &file_node_proto_msgTypes[34]
+	mi := &file_node_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3016,7 +3108,7 @@ func (x *GatewayRefusals) String() string {
 func (*GatewayRefusals) ProtoMessage() {}
 
 func (x *GatewayRefusals) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[34]
+	mi := &file_node_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3029,7 +3121,7 @@ func (x *GatewayRefusals) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GatewayRefusals.ProtoReflect.Descriptor instead.
 func (*GatewayRefusals) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{34}
+	return file_node_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *GatewayRefusals) GetRefusals() []*GatewayRefusal {
@@ -3061,7 +3153,7 @@ type GatewayRefusal struct {
 
 func (x *GatewayRefusal) Reset() {
 	*x = GatewayRefusal{}
-	mi := &file_node_proto_msgTypes[35]
+	mi := &file_node_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3073,7 +3165,7 @@ func (x *GatewayRefusal) String() string {
 func (*GatewayRefusal) ProtoMessage() {}
 
 func (x *GatewayRefusal) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[35]
+	mi := &file_node_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3086,7 +3178,7 @@ func (x *GatewayRefusal) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GatewayRefusal.ProtoReflect.Descriptor instead.
 func (*GatewayRefusal) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{35}
+	return file_node_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *GatewayRefusal) GetTypeUrl() string {
@@ -3122,7 +3214,7 @@ type StoreProblems struct {
 
 func (x *StoreProblems) Reset() {
 	*x = StoreProblems{}
-	mi := &file_node_proto_msgTypes[36]
+	mi := &file_node_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3134,7 +3226,7 @@ func (x *StoreProblems) String() string {
 func (*StoreProblems) ProtoMessage() {}
 
 func (x *StoreProblems) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[36]
+	mi := &file_node_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3147,7 +3239,7 @@ func (x *StoreProblems) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StoreProblems.ProtoReflect.Descriptor instead.
 func (*StoreProblems) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{36}
+	return file_node_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *StoreProblems) GetProblems() []*StoreProblem {
@@ -3169,7 +3261,7 @@ type StoreProblem struct {
 
 func (x *StoreProblem) Reset() {
 	*x = StoreProblem{}
-	mi := &file_node_proto_msgTypes[37]
+	mi := &file_node_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3181,7 +3273,7 @@ func (x *StoreProblem) String() string {
 func (*StoreProblem) ProtoMessage() {}
 
 func (x *StoreProblem) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[37]
+	mi := &file_node_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3194,7 +3286,7 @@ func (x *StoreProblem) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StoreProblem.ProtoReflect.Descriptor instead.
 func (*StoreProblem) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{37}
+	return file_node_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *StoreProblem) GetStore() string {
@@ -3222,7 +3314,7 @@ type Functions struct {
 
 func (x *Functions) Reset() {
 	*x = Functions{}
-	mi := &file_node_proto_msgTypes[38]
+	mi := &file_node_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3234,7 +3326,7 @@ func (x *Functions) String() string {
 func (*Functions) ProtoMessage() {}
 
 func (x *Functions) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[38]
+	mi := &file_node_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3247,7 +3339,7 @@ func (x *Functions) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Functions.ProtoReflect.Descriptor instead.
 func (*Functions) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{38}
+	return file_node_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *Functions) GetFunctions() []*Function {
@@ -3275,14 +3367,16 @@ type FunctionChanges struct {
 	// All stores, in the last part.
 	Stores []*Store `protobuf:"bytes,3,rep,name=stores,proto3" json:"stores,omitempty"`
 	// True: further parts follow, and all count together, with the last one.
-	More          bool `protobuf:"varint,4,opt,name=more,proto3" json:"more,omitempty"`
+	More bool `protobuf:"varint,4,opt,name=more,proto3" json:"more,omitempty"`
+	// All destinations, in the last part.
+	Destinations  []*Destination `protobuf:"bytes,250,rep,name=destinations,proto3" json:"destinations,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *FunctionChanges) Reset() {
 	*x = FunctionChanges{}
-	mi := &file_node_proto_msgTypes[39]
+	mi := &file_node_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3294,7 +3388,7 @@ func (x *FunctionChanges) String() string {
 func (*FunctionChanges) ProtoMessage() {}
 
 func (x *FunctionChanges) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[39]
+	mi := &file_node_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3307,7 +3401,7 @@ func (x *FunctionChanges) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FunctionChanges.ProtoReflect.Descriptor instead.
 func (*FunctionChanges) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{39}
+	return file_node_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *FunctionChanges) GetFunctions() []*Function {
@@ -3336,6 +3430,13 @@ func (x *FunctionChanges) GetMore() bool {
 		return x.More
 	}
 	return false
+}
+
+func (x *FunctionChanges) GetDestinations() []*Destination {
+	if x != nil {
+		return x.Destinations
+	}
+	return nil
 }
 
 type Function struct {
@@ -3394,7 +3495,7 @@ type Function struct {
 
 func (x *Function) Reset() {
 	*x = Function{}
-	mi := &file_node_proto_msgTypes[40]
+	mi := &file_node_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3406,7 +3507,7 @@ func (x *Function) String() string {
 func (*Function) ProtoMessage() {}
 
 func (x *Function) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[40]
+	mi := &file_node_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3419,7 +3520,7 @@ func (x *Function) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Function.ProtoReflect.Descriptor instead.
 func (*Function) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{40}
+	return file_node_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *Function) GetName() string {
@@ -3630,7 +3731,7 @@ type Store struct {
 
 func (x *Store) Reset() {
 	*x = Store{}
-	mi := &file_node_proto_msgTypes[41]
+	mi := &file_node_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3642,7 +3743,7 @@ func (x *Store) String() string {
 func (*Store) ProtoMessage() {}
 
 func (x *Store) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[41]
+	mi := &file_node_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3655,7 +3756,7 @@ func (x *Store) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Store.ProtoReflect.Descriptor instead.
 func (*Store) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{41}
+	return file_node_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *Store) GetName() string {
@@ -3756,6 +3857,196 @@ func (x *Store) GetWrite() map[string]string {
 	return nil
 }
 
+// Destination is a server that the operator allows functions to be connected to before they start. It names a secret and
+// never holds one.
+type Destination struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Name  string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	// tcp, tls, postgres or redis.
+	Kind string `protobuf:"bytes,2,opt,name=kind,proto3" json:"kind,omitempty"`
+	// host:port
+	Address string `protobuf:"bytes,3,opt,name=address,proto3" json:"address,omitempty"`
+	// Where the connection is made: sandbox or node.
+	Origin string `protobuf:"bytes,4,opt,name=origin,proto3" json:"origin,omitempty"`
+	// Unset: without TLS.
+	Tls *DestinationTLS `protobuf:"bytes,5,opt,name=tls,proto3" json:"tls,omitempty"`
+	// Of postgres and redis: who is logged in; empty with redis: the server's default user.
+	User string `protobuf:"bytes,6,opt,name=user,proto3" json:"user,omitempty"`
+	// Of postgres.
+	Database string `protobuf:"bytes,7,opt,name=database,proto3" json:"database,omitempty"`
+	// Of redis.
+	Db int32 `protobuf:"varint,8,opt,name=db,proto3" json:"db,omitempty"`
+	// The secret that holds the password; empty: none is needed.
+	Secret string `protobuf:"bytes,9,opt,name=secret,proto3" json:"secret,omitempty"`
+	// Those whose functions may be connected; empty: all.
+	Namespaces []string `protobuf:"bytes,10,rep,name=namespaces,proto3" json:"namespaces,omitempty"`
+	// How many unused connections all nodes together may hold, with the origin node.
+	Unused        int32 `protobuf:"varint,11,opt,name=unused,proto3" json:"unused,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Destination) Reset() {
+	*x = Destination{}
+	mi := &file_node_proto_msgTypes[43]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Destination) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Destination) ProtoMessage() {}
+
+func (x *Destination) ProtoReflect() protoreflect.Message {
+	mi := &file_node_proto_msgTypes[43]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Destination.ProtoReflect.Descriptor instead.
+func (*Destination) Descriptor() ([]byte, []int) {
+	return file_node_proto_rawDescGZIP(), []int{43}
+}
+
+func (x *Destination) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *Destination) GetKind() string {
+	if x != nil {
+		return x.Kind
+	}
+	return ""
+}
+
+func (x *Destination) GetAddress() string {
+	if x != nil {
+		return x.Address
+	}
+	return ""
+}
+
+func (x *Destination) GetOrigin() string {
+	if x != nil {
+		return x.Origin
+	}
+	return ""
+}
+
+func (x *Destination) GetTls() *DestinationTLS {
+	if x != nil {
+		return x.Tls
+	}
+	return nil
+}
+
+func (x *Destination) GetUser() string {
+	if x != nil {
+		return x.User
+	}
+	return ""
+}
+
+func (x *Destination) GetDatabase() string {
+	if x != nil {
+		return x.Database
+	}
+	return ""
+}
+
+func (x *Destination) GetDb() int32 {
+	if x != nil {
+		return x.Db
+	}
+	return 0
+}
+
+func (x *Destination) GetSecret() string {
+	if x != nil {
+		return x.Secret
+	}
+	return ""
+}
+
+func (x *Destination) GetNamespaces() []string {
+	if x != nil {
+		return x.Namespaces
+	}
+	return nil
+}
+
+func (x *Destination) GetUnused() int32 {
+	if x != nil {
+		return x.Unused
+	}
+	return 0
+}
+
+type DestinationTLS struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Certificates (PEM) that the server's is verified with; empty: the node's own.
+	Roots string `protobuf:"bytes,1,opt,name=roots,proto3" json:"roots,omitempty"`
+	// The name that the server's certificate has; empty: the address's host.
+	ServerName    string `protobuf:"bytes,2,opt,name=server_name,json=serverName,proto3" json:"server_name,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DestinationTLS) Reset() {
+	*x = DestinationTLS{}
+	mi := &file_node_proto_msgTypes[44]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DestinationTLS) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DestinationTLS) ProtoMessage() {}
+
+func (x *DestinationTLS) ProtoReflect() protoreflect.Message {
+	mi := &file_node_proto_msgTypes[44]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DestinationTLS.ProtoReflect.Descriptor instead.
+func (*DestinationTLS) Descriptor() ([]byte, []int) {
+	return file_node_proto_rawDescGZIP(), []int{44}
+}
+
+func (x *DestinationTLS) GetRoots() string {
+	if x != nil {
+		return x.Roots
+	}
+	return ""
+}
+
+func (x *DestinationTLS) GetServerName() string {
+	if x != nil {
+		return x.ServerName
+	}
+	return ""
+}
+
 // Triggers are the streams that this node consumes for functions; it replaces the set
 // before. Functions, which has their functions and stores, precedes it on each stream.
 type Triggers struct {
@@ -3769,7 +4060,7 @@ type Triggers struct {
 
 func (x *Triggers) Reset() {
 	*x = Triggers{}
-	mi := &file_node_proto_msgTypes[42]
+	mi := &file_node_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3781,7 +4072,7 @@ func (x *Triggers) String() string {
 func (*Triggers) ProtoMessage() {}
 
 func (x *Triggers) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[42]
+	mi := &file_node_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3794,7 +4085,7 @@ func (x *Triggers) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Triggers.ProtoReflect.Descriptor instead.
 func (*Triggers) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{42}
+	return file_node_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *Triggers) GetTriggers() []*Trigger {
@@ -3833,7 +4124,7 @@ type Trigger struct {
 
 func (x *Trigger) Reset() {
 	*x = Trigger{}
-	mi := &file_node_proto_msgTypes[43]
+	mi := &file_node_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3845,7 +4136,7 @@ func (x *Trigger) String() string {
 func (*Trigger) ProtoMessage() {}
 
 func (x *Trigger) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[43]
+	mi := &file_node_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3858,7 +4149,7 @@ func (x *Trigger) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Trigger.ProtoReflect.Descriptor instead.
 func (*Trigger) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{43}
+	return file_node_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *Trigger) GetFunction() string {
@@ -3911,14 +4202,16 @@ type StartInstance struct {
 	// Set: it runs once and takes no requests. Of function only what makes the sandbox counts.
 	Job *Job `protobuf:"bytes,4,opt,name=job,proto3" json:"job,omitempty"`
 	// The instance's, if it has any.
-	Volumes       *Volumes `protobuf:"bytes,190,opt,name=volumes,proto3" json:"volumes,omitempty"`
+	Volumes *Volumes `protobuf:"bytes,190,opt,name=volumes,proto3" json:"volumes,omitempty"`
+	// Likewise.
+	Connections   *Connections `protobuf:"bytes,250,opt,name=connections,proto3" json:"connections,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *StartInstance) Reset() {
 	*x = StartInstance{}
-	mi := &file_node_proto_msgTypes[44]
+	mi := &file_node_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3930,7 +4223,7 @@ func (x *StartInstance) String() string {
 func (*StartInstance) ProtoMessage() {}
 
 func (x *StartInstance) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[44]
+	mi := &file_node_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3943,7 +4236,7 @@ func (x *StartInstance) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StartInstance.ProtoReflect.Descriptor instead.
 func (*StartInstance) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{44}
+	return file_node_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *StartInstance) GetId() string {
@@ -3981,6 +4274,13 @@ func (x *StartInstance) GetVolumes() *Volumes {
 	return nil
 }
 
+func (x *StartInstance) GetConnections() *Connections {
+	if x != nil {
+		return x.Connections
+	}
+	return nil
+}
+
 type StopInstance struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Id            string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
@@ -3991,7 +4291,7 @@ type StopInstance struct {
 
 func (x *StopInstance) Reset() {
 	*x = StopInstance{}
-	mi := &file_node_proto_msgTypes[45]
+	mi := &file_node_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4003,7 +4303,7 @@ func (x *StopInstance) String() string {
 func (*StopInstance) ProtoMessage() {}
 
 func (x *StopInstance) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[45]
+	mi := &file_node_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4016,7 +4316,7 @@ func (x *StopInstance) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StopInstance.ProtoReflect.Descriptor instead.
 func (*StopInstance) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{45}
+	return file_node_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *StopInstance) GetId() string {
@@ -4051,7 +4351,7 @@ type Expect struct {
 
 func (x *Expect) Reset() {
 	*x = Expect{}
-	mi := &file_node_proto_msgTypes[46]
+	mi := &file_node_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4063,7 +4363,7 @@ func (x *Expect) String() string {
 func (*Expect) ProtoMessage() {}
 
 func (x *Expect) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[46]
+	mi := &file_node_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4076,7 +4376,7 @@ func (x *Expect) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Expect.ProtoReflect.Descriptor instead.
 func (*Expect) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{46}
+	return file_node_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *Expect) GetRequest() string {
@@ -4153,7 +4453,7 @@ type Bound struct {
 
 func (x *Bound) Reset() {
 	*x = Bound{}
-	mi := &file_node_proto_msgTypes[47]
+	mi := &file_node_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4165,7 +4465,7 @@ func (x *Bound) String() string {
 func (*Bound) ProtoMessage() {}
 
 func (x *Bound) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[47]
+	mi := &file_node_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4178,7 +4478,7 @@ func (x *Bound) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Bound.ProtoReflect.Descriptor instead.
 func (*Bound) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{47}
+	return file_node_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *Bound) GetRequest() string {
@@ -4248,7 +4548,7 @@ type Keys struct {
 
 func (x *Keys) Reset() {
 	*x = Keys{}
-	mi := &file_node_proto_msgTypes[48]
+	mi := &file_node_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4260,7 +4560,7 @@ func (x *Keys) String() string {
 func (*Keys) ProtoMessage() {}
 
 func (x *Keys) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[48]
+	mi := &file_node_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4273,7 +4573,7 @@ func (x *Keys) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Keys.ProtoReflect.Descriptor instead.
 func (*Keys) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{48}
+	return file_node_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *Keys) GetKeys() [][]byte {
@@ -4297,7 +4597,7 @@ type Refused struct {
 
 func (x *Refused) Reset() {
 	*x = Refused{}
-	mi := &file_node_proto_msgTypes[49]
+	mi := &file_node_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4309,7 +4609,7 @@ func (x *Refused) String() string {
 func (*Refused) ProtoMessage() {}
 
 func (x *Refused) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[49]
+	mi := &file_node_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4322,7 +4622,7 @@ func (x *Refused) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Refused.ProtoReflect.Descriptor instead.
 func (*Refused) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{49}
+	return file_node_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *Refused) GetRequest() string {
@@ -4368,14 +4668,16 @@ type DescribeRequest struct {
 	// plane may not have told the node yet.
 	Job bool `protobuf:"varint,3,opt,name=job,proto3" json:"job,omitempty"`
 	// The store whose S3 API the container's annotations ask for; empty: none.
-	S3            string `protobuf:"bytes,240,opt,name=s3,proto3" json:"s3,omitempty"`
+	S3 string `protobuf:"bytes,240,opt,name=s3,proto3" json:"s3,omitempty"`
+	// True when the container's annotations name destinations to be connected to.
+	Connections   bool `protobuf:"varint,250,opt,name=connections,proto3" json:"connections,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *DescribeRequest) Reset() {
 	*x = DescribeRequest{}
-	mi := &file_node_proto_msgTypes[50]
+	mi := &file_node_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4387,7 +4689,7 @@ func (x *DescribeRequest) String() string {
 func (*DescribeRequest) ProtoMessage() {}
 
 func (x *DescribeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[50]
+	mi := &file_node_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4400,7 +4702,7 @@ func (x *DescribeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DescribeRequest.ProtoReflect.Descriptor instead.
 func (*DescribeRequest) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{50}
+	return file_node_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *DescribeRequest) GetSandbox() string {
@@ -4431,6 +4733,13 @@ func (x *DescribeRequest) GetS3() string {
 	return ""
 }
 
+func (x *DescribeRequest) GetConnections() bool {
+	if x != nil {
+		return x.Connections
+	}
+	return false
+}
+
 // Pod is the Kubernetes pod that a container belongs to, as its CRI annotations say.
 // Unset outside Kubernetes.
 type Pod struct {
@@ -4445,7 +4754,7 @@ type Pod struct {
 
 func (x *Pod) Reset() {
 	*x = Pod{}
-	mi := &file_node_proto_msgTypes[51]
+	mi := &file_node_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4457,7 +4766,7 @@ func (x *Pod) String() string {
 func (*Pod) ProtoMessage() {}
 
 func (x *Pod) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[51]
+	mi := &file_node_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4470,7 +4779,7 @@ func (x *Pod) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Pod.ProtoReflect.Descriptor instead.
 func (*Pod) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{51}
+	return file_node_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *Pod) GetNamespace() string {
@@ -4511,7 +4820,7 @@ type GoneRequest struct {
 
 func (x *GoneRequest) Reset() {
 	*x = GoneRequest{}
-	mi := &file_node_proto_msgTypes[52]
+	mi := &file_node_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4523,7 +4832,7 @@ func (x *GoneRequest) String() string {
 func (*GoneRequest) ProtoMessage() {}
 
 func (x *GoneRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[52]
+	mi := &file_node_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4536,7 +4845,7 @@ func (x *GoneRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GoneRequest.ProtoReflect.Descriptor instead.
 func (*GoneRequest) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{52}
+	return file_node_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *GoneRequest) GetSandbox() string {
@@ -4561,7 +4870,7 @@ type GoneResponse struct {
 
 func (x *GoneResponse) Reset() {
 	*x = GoneResponse{}
-	mi := &file_node_proto_msgTypes[53]
+	mi := &file_node_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4573,7 +4882,7 @@ func (x *GoneResponse) String() string {
 func (*GoneResponse) ProtoMessage() {}
 
 func (x *GoneResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[53]
+	mi := &file_node_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4586,7 +4895,7 @@ func (x *GoneResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GoneResponse.ProtoReflect.Descriptor instead.
 func (*GoneResponse) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{53}
+	return file_node_proto_rawDescGZIP(), []int{56}
 }
 
 type MountsRequest struct {
@@ -4599,7 +4908,7 @@ type MountsRequest struct {
 
 func (x *MountsRequest) Reset() {
 	*x = MountsRequest{}
-	mi := &file_node_proto_msgTypes[54]
+	mi := &file_node_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4611,7 +4920,7 @@ func (x *MountsRequest) String() string {
 func (*MountsRequest) ProtoMessage() {}
 
 func (x *MountsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[54]
+	mi := &file_node_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4624,7 +4933,7 @@ func (x *MountsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MountsRequest.ProtoReflect.Descriptor instead.
 func (*MountsRequest) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{54}
+	return file_node_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *MountsRequest) GetSandbox() string {
@@ -4651,7 +4960,7 @@ type MountsResponse struct {
 
 func (x *MountsResponse) Reset() {
 	*x = MountsResponse{}
-	mi := &file_node_proto_msgTypes[55]
+	mi := &file_node_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4663,7 +4972,7 @@ func (x *MountsResponse) String() string {
 func (*MountsResponse) ProtoMessage() {}
 
 func (x *MountsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[55]
+	mi := &file_node_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4676,7 +4985,7 @@ func (x *MountsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MountsResponse.ProtoReflect.Descriptor instead.
 func (*MountsResponse) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{55}
+	return file_node_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *MountsResponse) GetMounts() []*Mount {
@@ -4696,7 +5005,7 @@ type StageRequest struct {
 
 func (x *StageRequest) Reset() {
 	*x = StageRequest{}
-	mi := &file_node_proto_msgTypes[56]
+	mi := &file_node_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4708,7 +5017,7 @@ func (x *StageRequest) String() string {
 func (*StageRequest) ProtoMessage() {}
 
 func (x *StageRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[56]
+	mi := &file_node_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4721,7 +5030,7 @@ func (x *StageRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StageRequest.ProtoReflect.Descriptor instead.
 func (*StageRequest) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{56}
+	return file_node_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *StageRequest) GetSandbox() string {
@@ -4746,7 +5055,7 @@ type StageResponse struct {
 
 func (x *StageResponse) Reset() {
 	*x = StageResponse{}
-	mi := &file_node_proto_msgTypes[57]
+	mi := &file_node_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4758,7 +5067,7 @@ func (x *StageResponse) String() string {
 func (*StageResponse) ProtoMessage() {}
 
 func (x *StageResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[57]
+	mi := &file_node_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4771,7 +5080,7 @@ func (x *StageResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StageResponse.ProtoReflect.Descriptor instead.
 func (*StageResponse) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{57}
+	return file_node_proto_rawDescGZIP(), []int{60}
 }
 
 type DescribeResponse struct {
@@ -4785,14 +5094,18 @@ type DescribeResponse struct {
 	// daemon's other socket.
 	Descriptors []string `protobuf:"bytes,5,rep,name=descriptors,proto3" json:"descriptors,omitempty"`
 	// What the daemon answers on the sandbox's loopback. An older shim makes none.
-	Endpoints     []*Endpoint `protobuf:"bytes,240,rep,name=endpoints,proto3" json:"endpoints,omitempty"`
+	Endpoints []*Endpoint `protobuf:"bytes,240,rep,name=endpoints,proto3" json:"endpoints,omitempty"`
+	// The shim dials and joins streams for the daemon as long as the sandbox has the container. An older shim does not.
+	Streams bool `protobuf:"varint,250,opt,name=streams,proto3" json:"streams,omitempty"`
+	// The daemon is asked about the program's connections to the addresses that it tells, where the kernel can (connect(2)).
+	Connect       bool `protobuf:"varint,251,opt,name=connect,proto3" json:"connect,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *DescribeResponse) Reset() {
 	*x = DescribeResponse{}
-	mi := &file_node_proto_msgTypes[58]
+	mi := &file_node_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4804,7 +5117,7 @@ func (x *DescribeResponse) String() string {
 func (*DescribeResponse) ProtoMessage() {}
 
 func (x *DescribeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[58]
+	mi := &file_node_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4817,7 +5130,7 @@ func (x *DescribeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DescribeResponse.ProtoReflect.Descriptor instead.
 func (*DescribeResponse) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{58}
+	return file_node_proto_rawDescGZIP(), []int{61}
 }
 
 func (x *DescribeResponse) GetMounts() []*Mount {
@@ -4862,6 +5175,20 @@ func (x *DescribeResponse) GetEndpoints() []*Endpoint {
 	return nil
 }
 
+func (x *DescribeResponse) GetStreams() bool {
+	if x != nil {
+		return x.Streams
+	}
+	return false
+}
+
+func (x *DescribeResponse) GetConnect() bool {
+	if x != nil {
+		return x.Connect
+	}
+	return false
+}
+
 // Endpoint is an address on a sandbox's loopback. The shim listens there, and the daemon takes what connects.
 type Endpoint struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -4876,7 +5203,7 @@ type Endpoint struct {
 
 func (x *Endpoint) Reset() {
 	*x = Endpoint{}
-	mi := &file_node_proto_msgTypes[59]
+	mi := &file_node_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4888,7 +5215,7 @@ func (x *Endpoint) String() string {
 func (*Endpoint) ProtoMessage() {}
 
 func (x *Endpoint) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[59]
+	mi := &file_node_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4901,7 +5228,7 @@ func (x *Endpoint) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Endpoint.ProtoReflect.Descriptor instead.
 func (*Endpoint) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{59}
+	return file_node_proto_rawDescGZIP(), []int{62}
 }
 
 func (x *Endpoint) GetName() string {
@@ -4937,7 +5264,7 @@ type Mount struct {
 
 func (x *Mount) Reset() {
 	*x = Mount{}
-	mi := &file_node_proto_msgTypes[60]
+	mi := &file_node_proto_msgTypes[63]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4949,7 +5276,7 @@ func (x *Mount) String() string {
 func (*Mount) ProtoMessage() {}
 
 func (x *Mount) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[60]
+	mi := &file_node_proto_msgTypes[63]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4962,7 +5289,7 @@ func (x *Mount) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Mount.ProtoReflect.Descriptor instead.
 func (*Mount) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{60}
+	return file_node_proto_rawDescGZIP(), []int{63}
 }
 
 func (x *Mount) GetSource() string {
@@ -5071,12 +5398,19 @@ const file_node_proto_rawDesc = "" +
 	"\bmesh_sni\x18\b \x01(\tR\ameshSni\x12\x1b\n" +
 	"\texit_code\x18\t \x01(\x05R\bexitCode\x12\x10\n" +
 	"\x03log\x18\n" +
-	" \x03(\tR\x03log\"\xc4\x01\n" +
+	" \x03(\tR\x03log\"\x87\x02\n" +
 	"\tInstances\x12?\n" +
 	"\tinstances\x18\x01 \x03(\v2!.headstart.node.v1.InstanceStatusR\tinstances\x12*\n" +
 	"\x04jobs\x18\x02 \x03(\v2\x16.headstart.node.v1.JobR\x04jobs\x12\x13\n" +
 	"\x04more\x18\x82\x01 \x01(\bR\x04more\x125\n" +
-	"\avolumes\x18\xbe\x01 \x03(\v2\x1a.headstart.node.v1.VolumesR\avolumes\"\xfc\x01\n" +
+	"\avolumes\x18\xbe\x01 \x03(\v2\x1a.headstart.node.v1.VolumesR\avolumes\x12A\n" +
+	"\vconnections\x18\xfa\x01 \x03(\v2\x1e.headstart.node.v1.ConnectionsR\vconnections\"\x83\x01\n" +
+	"\vConnections\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\tR\x02id\x12\x12\n" +
+	"\x04name\x18\x02 \x01(\tR\x04name\x12\x1c\n" +
+	"\tcontainer\x18\x03 \x01(\tR\tcontainer\x12\"\n" +
+	"\fdestinations\x18\x04 \x03(\tR\fdestinations\x12\x0e\n" +
+	"\x02by\x18\x05 \x01(\tR\x02by\"\xfc\x01\n" +
 	"\aVolumes\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x14\n" +
@@ -5230,12 +5564,13 @@ const file_node_proto_rawDesc = "" +
 	"\amessage\x18\x02 \x01(\tR\amessage\"x\n" +
 	"\tFunctions\x129\n" +
 	"\tfunctions\x18\x01 \x03(\v2\x1b.headstart.node.v1.FunctionR\tfunctions\x120\n" +
-	"\x06stores\x18\x02 \x03(\v2\x18.headstart.node.v1.StoreR\x06stores\"\xac\x01\n" +
+	"\x06stores\x18\x02 \x03(\v2\x18.headstart.node.v1.StoreR\x06stores\"\xf1\x01\n" +
 	"\x0fFunctionChanges\x129\n" +
 	"\tfunctions\x18\x01 \x03(\v2\x1b.headstart.node.v1.FunctionR\tfunctions\x12\x18\n" +
 	"\aremoved\x18\x02 \x03(\tR\aremoved\x120\n" +
 	"\x06stores\x18\x03 \x03(\v2\x18.headstart.node.v1.StoreR\x06stores\x12\x12\n" +
-	"\x04more\x18\x04 \x01(\bR\x04more\"\xee\a\n" +
+	"\x04more\x18\x04 \x01(\bR\x04more\x12C\n" +
+	"\fdestinations\x18\xfa\x01 \x03(\v2\x1e.headstart.node.v1.DestinationR\fdestinations\"\xee\a\n" +
 	"\bFunction\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1e\n" +
 	"\n" +
@@ -5300,7 +5635,26 @@ const file_node_proto_rawDesc = "" +
 	"\n" +
 	"WriteEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"W\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xac\x02\n" +
+	"\vDestination\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x12\n" +
+	"\x04kind\x18\x02 \x01(\tR\x04kind\x12\x18\n" +
+	"\aaddress\x18\x03 \x01(\tR\aaddress\x12\x16\n" +
+	"\x06origin\x18\x04 \x01(\tR\x06origin\x123\n" +
+	"\x03tls\x18\x05 \x01(\v2!.headstart.node.v1.DestinationTLSR\x03tls\x12\x12\n" +
+	"\x04user\x18\x06 \x01(\tR\x04user\x12\x1a\n" +
+	"\bdatabase\x18\a \x01(\tR\bdatabase\x12\x0e\n" +
+	"\x02db\x18\b \x01(\x05R\x02db\x12\x16\n" +
+	"\x06secret\x18\t \x01(\tR\x06secret\x12\x1e\n" +
+	"\n" +
+	"namespaces\x18\n" +
+	" \x03(\tR\n" +
+	"namespaces\x12\x16\n" +
+	"\x06unused\x18\v \x01(\x05R\x06unused\"G\n" +
+	"\x0eDestinationTLS\x12\x14\n" +
+	"\x05roots\x18\x01 \x01(\tR\x05roots\x12\x1f\n" +
+	"\vserver_name\x18\x02 \x01(\tR\n" +
+	"serverName\"W\n" +
 	"\bTriggers\x126\n" +
 	"\btriggers\x18\x01 \x03(\v2\x1a.headstart.node.v1.TriggerR\btriggers\x12\x13\n" +
 	"\x04more\x18\x82\x01 \x01(\bR\x04more\"\xfa\x01\n" +
@@ -5313,13 +5667,14 @@ const file_node_proto_rawDesc = "" +
 	"\x06inputs\x18\x06 \x03(\v2&.headstart.node.v1.Trigger.InputsEntryR\x06inputs\x1a9\n" +
 	"\vInputsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xdb\x01\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x9e\x02\n" +
 	"\rStartInstance\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x127\n" +
 	"\bfunction\x18\x02 \x01(\v2\x1b.headstart.node.v1.FunctionR\bfunction\x12 \n" +
 	"\vtraceparent\x18\x03 \x01(\tR\vtraceparent\x12(\n" +
 	"\x03job\x18\x04 \x01(\v2\x16.headstart.node.v1.JobR\x03job\x125\n" +
-	"\avolumes\x18\xbe\x01 \x01(\v2\x1a.headstart.node.v1.VolumesR\avolumes\"O\n" +
+	"\avolumes\x18\xbe\x01 \x01(\v2\x1a.headstart.node.v1.VolumesR\avolumes\x12A\n" +
+	"\vconnections\x18\xfa\x01 \x01(\v2\x1e.headstart.node.v1.ConnectionsR\vconnections\"O\n" +
 	"\fStopInstance\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12/\n" +
 	"\x05grace\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\x05grace\"\xac\x02\n" +
@@ -5357,12 +5712,13 @@ const file_node_proto_rawDesc = "" +
 	"\x06status\x18\x02 \x01(\x05R\x06status\x12\x16\n" +
 	"\x06reason\x18\x03 \x01(\tR\x06reason\x12\x18\n" +
 	"\amessage\x18\x04 \x01(\tR\amessage\x12\x14\n" +
-	"\x05field\x18\x05 \x01(\tR\x05field\"x\n" +
+	"\x05field\x18\x05 \x01(\tR\x05field\"\x9b\x01\n" +
 	"\x0fDescribeRequest\x12\x18\n" +
 	"\asandbox\x18\x01 \x01(\tR\asandbox\x12(\n" +
 	"\x03pod\x18\x02 \x01(\v2\x16.headstart.node.v1.PodR\x03pod\x12\x10\n" +
 	"\x03job\x18\x03 \x01(\bR\x03job\x12\x0f\n" +
-	"\x02s3\x18\xf0\x01 \x01(\tR\x02s3\"g\n" +
+	"\x02s3\x18\xf0\x01 \x01(\tR\x02s3\x12!\n" +
+	"\vconnections\x18\xfa\x01 \x01(\bR\vconnections\"g\n" +
 	"\x03Pod\x12\x1c\n" +
 	"\tnamespace\x18\x01 \x01(\tR\tnamespace\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x10\n" +
@@ -5380,7 +5736,7 @@ const file_node_proto_rawDesc = "" +
 	"\fStageRequest\x12\x18\n" +
 	"\asandbox\x18\x01 \x01(\tR\asandbox\x12(\n" +
 	"\x03pod\x18\x02 \x01(\v2\x16.headstart.node.v1.PodR\x03pod\"\x0f\n" +
-	"\rStageResponse\"\xdd\x02\n" +
+	"\rStageResponse\"\x93\x03\n" +
 	"\x10DescribeResponse\x120\n" +
 	"\x06mounts\x18\x01 \x03(\v2\x18.headstart.node.v1.MountR\x06mounts\x12>\n" +
 	"\x03env\x18\x02 \x03(\v2,.headstart.node.v1.DescribeResponse.EnvEntryR\x03env\x12 \n" +
@@ -5388,7 +5744,9 @@ const file_node_proto_rawDesc = "" +
 	"\votlp_target\x18\x04 \x01(\tR\n" +
 	"otlpTarget\x12 \n" +
 	"\vdescriptors\x18\x05 \x03(\tR\vdescriptors\x12:\n" +
-	"\tendpoints\x18\xf0\x01 \x03(\v2\x1b.headstart.node.v1.EndpointR\tendpoints\x1a6\n" +
+	"\tendpoints\x18\xf0\x01 \x03(\v2\x1b.headstart.node.v1.EndpointR\tendpoints\x12\x19\n" +
+	"\astreams\x18\xfa\x01 \x01(\bR\astreams\x12\x19\n" +
+	"\aconnect\x18\xfb\x01 \x01(\bR\aconnect\x1a6\n" +
 	"\bEnvEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xa6\x01\n" +
@@ -5441,7 +5799,7 @@ func file_node_proto_rawDescGZIP() []byte {
 }
 
 var file_node_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_node_proto_msgTypes = make([]protoimpl.MessageInfo, 74)
+var file_node_proto_msgTypes = make([]protoimpl.MessageInfo, 77)
 var file_node_proto_goTypes = []any{
 	(Phase)(0),                    // 0: headstart.node.v1.Phase
 	(CacheVerb)(0),                // 1: headstart.node.v1.CacheVerb
@@ -5453,180 +5811,187 @@ var file_node_proto_goTypes = []any{
 	(*Activate)(nil),              // 7: headstart.node.v1.Activate
 	(*InstanceStatus)(nil),        // 8: headstart.node.v1.InstanceStatus
 	(*Instances)(nil),             // 9: headstart.node.v1.Instances
-	(*Volumes)(nil),               // 10: headstart.node.v1.Volumes
-	(*Volume)(nil),                // 11: headstart.node.v1.Volume
-	(*Job)(nil),                   // 12: headstart.node.v1.Job
-	(*Load)(nil),                  // 13: headstart.node.v1.Load
-	(*Event)(nil),                 // 14: headstart.node.v1.Event
-	(*Neighbours)(nil),            // 15: headstart.node.v1.Neighbours
-	(*Neighbour)(nil),             // 16: headstart.node.v1.Neighbour
-	(*Site)(nil),                  // 17: headstart.node.v1.Site
-	(*Passes)(nil),                // 18: headstart.node.v1.Passes
-	(*Pass)(nil),                  // 19: headstart.node.v1.Pass
-	(*CacheCall)(nil),             // 20: headstart.node.v1.CacheCall
-	(*CacheAnswer)(nil),           // 21: headstart.node.v1.CacheAnswer
-	(*CacheEntry)(nil),            // 22: headstart.node.v1.CacheEntry
-	(*Advice)(nil),                // 23: headstart.node.v1.Advice
-	(*Keeps)(nil),                 // 24: headstart.node.v1.Keeps
-	(*KeptVolume)(nil),            // 25: headstart.node.v1.KeptVolume
-	(*InCharge)(nil),              // 26: headstart.node.v1.InCharge
-	(*Confirm)(nil),               // 27: headstart.node.v1.Confirm
-	(*Confirmed)(nil),             // 28: headstart.node.v1.Confirmed
-	(*Coordinate)(nil),            // 29: headstart.node.v1.Coordinate
-	(*RoundTrips)(nil),            // 30: headstart.node.v1.RoundTrips
-	(*RoundTrip)(nil),             // 31: headstart.node.v1.RoundTrip
-	(*Signals)(nil),               // 32: headstart.node.v1.Signals
-	(*RoutedSignals)(nil),         // 33: headstart.node.v1.RoutedSignals
-	(*EndpointSignals)(nil),       // 34: headstart.node.v1.EndpointSignals
-	(*FunctionSignals)(nil),       // 35: headstart.node.v1.FunctionSignals
-	(*GatewayRefusals)(nil),       // 36: headstart.node.v1.GatewayRefusals
-	(*GatewayRefusal)(nil),        // 37: headstart.node.v1.GatewayRefusal
-	(*StoreProblems)(nil),         // 38: headstart.node.v1.StoreProblems
-	(*StoreProblem)(nil),          // 39: headstart.node.v1.StoreProblem
-	(*Functions)(nil),             // 40: headstart.node.v1.Functions
-	(*FunctionChanges)(nil),       // 41: headstart.node.v1.FunctionChanges
-	(*Function)(nil),              // 42: headstart.node.v1.Function
-	(*Store)(nil),                 // 43: headstart.node.v1.Store
-	(*Triggers)(nil),              // 44: headstart.node.v1.Triggers
-	(*Trigger)(nil),               // 45: headstart.node.v1.Trigger
-	(*StartInstance)(nil),         // 46: headstart.node.v1.StartInstance
-	(*StopInstance)(nil),          // 47: headstart.node.v1.StopInstance
-	(*Expect)(nil),                // 48: headstart.node.v1.Expect
-	(*Bound)(nil),                 // 49: headstart.node.v1.Bound
-	(*Keys)(nil),                  // 50: headstart.node.v1.Keys
-	(*Refused)(nil),               // 51: headstart.node.v1.Refused
-	(*DescribeRequest)(nil),       // 52: headstart.node.v1.DescribeRequest
-	(*Pod)(nil),                   // 53: headstart.node.v1.Pod
-	(*GoneRequest)(nil),           // 54: headstart.node.v1.GoneRequest
-	(*GoneResponse)(nil),          // 55: headstart.node.v1.GoneResponse
-	(*MountsRequest)(nil),         // 56: headstart.node.v1.MountsRequest
-	(*MountsResponse)(nil),        // 57: headstart.node.v1.MountsResponse
-	(*StageRequest)(nil),          // 58: headstart.node.v1.StageRequest
-	(*StageResponse)(nil),         // 59: headstart.node.v1.StageResponse
-	(*DescribeResponse)(nil),      // 60: headstart.node.v1.DescribeResponse
-	(*Endpoint)(nil),              // 61: headstart.node.v1.Endpoint
-	(*Mount)(nil),                 // 62: headstart.node.v1.Mount
-	nil,                           // 63: headstart.node.v1.Activate.InputsEntry
-	nil,                           // 64: headstart.node.v1.Load.InFlightEntry
-	nil,                           // 65: headstart.node.v1.EndpointSignals.NamedMetricsEntry
-	nil,                           // 66: headstart.node.v1.FunctionSignals.NamedMetricsEntry
-	nil,                           // 67: headstart.node.v1.Function.EnvEntry
-	nil,                           // 68: headstart.node.v1.Function.InputTemplatesEntry
-	nil,                           // 69: headstart.node.v1.Store.FreshEntry
-	nil,                           // 70: headstart.node.v1.Store.WriteEntry
-	nil,                           // 71: headstart.node.v1.Trigger.InputsEntry
-	nil,                           // 72: headstart.node.v1.Expect.InputsEntry
-	nil,                           // 73: headstart.node.v1.Bound.RelayHeadersEntry
-	nil,                           // 74: headstart.node.v1.DescribeResponse.EnvEntry
-	nil,                           // 75: headstart.node.v1.Endpoint.EnvEntry
-	(*durationpb.Duration)(nil),   // 76: google.protobuf.Duration
-	(*timestamppb.Timestamp)(nil), // 77: google.protobuf.Timestamp
+	(*Connections)(nil),           // 10: headstart.node.v1.Connections
+	(*Volumes)(nil),               // 11: headstart.node.v1.Volumes
+	(*Volume)(nil),                // 12: headstart.node.v1.Volume
+	(*Job)(nil),                   // 13: headstart.node.v1.Job
+	(*Load)(nil),                  // 14: headstart.node.v1.Load
+	(*Event)(nil),                 // 15: headstart.node.v1.Event
+	(*Neighbours)(nil),            // 16: headstart.node.v1.Neighbours
+	(*Neighbour)(nil),             // 17: headstart.node.v1.Neighbour
+	(*Site)(nil),                  // 18: headstart.node.v1.Site
+	(*Passes)(nil),                // 19: headstart.node.v1.Passes
+	(*Pass)(nil),                  // 20: headstart.node.v1.Pass
+	(*CacheCall)(nil),             // 21: headstart.node.v1.CacheCall
+	(*CacheAnswer)(nil),           // 22: headstart.node.v1.CacheAnswer
+	(*CacheEntry)(nil),            // 23: headstart.node.v1.CacheEntry
+	(*Advice)(nil),                // 24: headstart.node.v1.Advice
+	(*Keeps)(nil),                 // 25: headstart.node.v1.Keeps
+	(*KeptVolume)(nil),            // 26: headstart.node.v1.KeptVolume
+	(*InCharge)(nil),              // 27: headstart.node.v1.InCharge
+	(*Confirm)(nil),               // 28: headstart.node.v1.Confirm
+	(*Confirmed)(nil),             // 29: headstart.node.v1.Confirmed
+	(*Coordinate)(nil),            // 30: headstart.node.v1.Coordinate
+	(*RoundTrips)(nil),            // 31: headstart.node.v1.RoundTrips
+	(*RoundTrip)(nil),             // 32: headstart.node.v1.RoundTrip
+	(*Signals)(nil),               // 33: headstart.node.v1.Signals
+	(*RoutedSignals)(nil),         // 34: headstart.node.v1.RoutedSignals
+	(*EndpointSignals)(nil),       // 35: headstart.node.v1.EndpointSignals
+	(*FunctionSignals)(nil),       // 36: headstart.node.v1.FunctionSignals
+	(*GatewayRefusals)(nil),       // 37: headstart.node.v1.GatewayRefusals
+	(*GatewayRefusal)(nil),        // 38: headstart.node.v1.GatewayRefusal
+	(*StoreProblems)(nil),         // 39: headstart.node.v1.StoreProblems
+	(*StoreProblem)(nil),          // 40: headstart.node.v1.StoreProblem
+	(*Functions)(nil),             // 41: headstart.node.v1.Functions
+	(*FunctionChanges)(nil),       // 42: headstart.node.v1.FunctionChanges
+	(*Function)(nil),              // 43: headstart.node.v1.Function
+	(*Store)(nil),                 // 44: headstart.node.v1.Store
+	(*Destination)(nil),           // 45: headstart.node.v1.Destination
+	(*DestinationTLS)(nil),        // 46: headstart.node.v1.DestinationTLS
+	(*Triggers)(nil),              // 47: headstart.node.v1.Triggers
+	(*Trigger)(nil),               // 48: headstart.node.v1.Trigger
+	(*StartInstance)(nil),         // 49: headstart.node.v1.StartInstance
+	(*StopInstance)(nil),          // 50: headstart.node.v1.StopInstance
+	(*Expect)(nil),                // 51: headstart.node.v1.Expect
+	(*Bound)(nil),                 // 52: headstart.node.v1.Bound
+	(*Keys)(nil),                  // 53: headstart.node.v1.Keys
+	(*Refused)(nil),               // 54: headstart.node.v1.Refused
+	(*DescribeRequest)(nil),       // 55: headstart.node.v1.DescribeRequest
+	(*Pod)(nil),                   // 56: headstart.node.v1.Pod
+	(*GoneRequest)(nil),           // 57: headstart.node.v1.GoneRequest
+	(*GoneResponse)(nil),          // 58: headstart.node.v1.GoneResponse
+	(*MountsRequest)(nil),         // 59: headstart.node.v1.MountsRequest
+	(*MountsResponse)(nil),        // 60: headstart.node.v1.MountsResponse
+	(*StageRequest)(nil),          // 61: headstart.node.v1.StageRequest
+	(*StageResponse)(nil),         // 62: headstart.node.v1.StageResponse
+	(*DescribeResponse)(nil),      // 63: headstart.node.v1.DescribeResponse
+	(*Endpoint)(nil),              // 64: headstart.node.v1.Endpoint
+	(*Mount)(nil),                 // 65: headstart.node.v1.Mount
+	nil,                           // 66: headstart.node.v1.Activate.InputsEntry
+	nil,                           // 67: headstart.node.v1.Load.InFlightEntry
+	nil,                           // 68: headstart.node.v1.EndpointSignals.NamedMetricsEntry
+	nil,                           // 69: headstart.node.v1.FunctionSignals.NamedMetricsEntry
+	nil,                           // 70: headstart.node.v1.Function.EnvEntry
+	nil,                           // 71: headstart.node.v1.Function.InputTemplatesEntry
+	nil,                           // 72: headstart.node.v1.Store.FreshEntry
+	nil,                           // 73: headstart.node.v1.Store.WriteEntry
+	nil,                           // 74: headstart.node.v1.Trigger.InputsEntry
+	nil,                           // 75: headstart.node.v1.Expect.InputsEntry
+	nil,                           // 76: headstart.node.v1.Bound.RelayHeadersEntry
+	nil,                           // 77: headstart.node.v1.DescribeResponse.EnvEntry
+	nil,                           // 78: headstart.node.v1.Endpoint.EnvEntry
+	(*durationpb.Duration)(nil),   // 79: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil), // 80: google.protobuf.Timestamp
 }
 var file_node_proto_depIdxs = []int32{
 	6,  // 0: headstart.node.v1.NodeMessage.register:type_name -> headstart.node.v1.Register
 	7,  // 1: headstart.node.v1.NodeMessage.activate:type_name -> headstart.node.v1.Activate
 	8,  // 2: headstart.node.v1.NodeMessage.instance:type_name -> headstart.node.v1.InstanceStatus
-	13, // 3: headstart.node.v1.NodeMessage.load:type_name -> headstart.node.v1.Load
-	14, // 4: headstart.node.v1.NodeMessage.event:type_name -> headstart.node.v1.Event
-	30, // 5: headstart.node.v1.NodeMessage.round_trips:type_name -> headstart.node.v1.RoundTrips
-	32, // 6: headstart.node.v1.NodeMessage.signals:type_name -> headstart.node.v1.Signals
-	36, // 7: headstart.node.v1.NodeMessage.gateway_refusals:type_name -> headstart.node.v1.GatewayRefusals
-	38, // 8: headstart.node.v1.NodeMessage.store_problems:type_name -> headstart.node.v1.StoreProblems
-	28, // 9: headstart.node.v1.NodeMessage.confirmed:type_name -> headstart.node.v1.Confirmed
-	21, // 10: headstart.node.v1.NodeMessage.cache_answer:type_name -> headstart.node.v1.CacheAnswer
-	24, // 11: headstart.node.v1.NodeMessage.keeps:type_name -> headstart.node.v1.Keeps
-	40, // 12: headstart.node.v1.ControlMessage.functions:type_name -> headstart.node.v1.Functions
-	46, // 13: headstart.node.v1.ControlMessage.start:type_name -> headstart.node.v1.StartInstance
-	47, // 14: headstart.node.v1.ControlMessage.stop:type_name -> headstart.node.v1.StopInstance
-	48, // 15: headstart.node.v1.ControlMessage.expect:type_name -> headstart.node.v1.Expect
-	49, // 16: headstart.node.v1.ControlMessage.bound:type_name -> headstart.node.v1.Bound
-	51, // 17: headstart.node.v1.ControlMessage.refused:type_name -> headstart.node.v1.Refused
+	14, // 3: headstart.node.v1.NodeMessage.load:type_name -> headstart.node.v1.Load
+	15, // 4: headstart.node.v1.NodeMessage.event:type_name -> headstart.node.v1.Event
+	31, // 5: headstart.node.v1.NodeMessage.round_trips:type_name -> headstart.node.v1.RoundTrips
+	33, // 6: headstart.node.v1.NodeMessage.signals:type_name -> headstart.node.v1.Signals
+	37, // 7: headstart.node.v1.NodeMessage.gateway_refusals:type_name -> headstart.node.v1.GatewayRefusals
+	39, // 8: headstart.node.v1.NodeMessage.store_problems:type_name -> headstart.node.v1.StoreProblems
+	29, // 9: headstart.node.v1.NodeMessage.confirmed:type_name -> headstart.node.v1.Confirmed
+	22, // 10: headstart.node.v1.NodeMessage.cache_answer:type_name -> headstart.node.v1.CacheAnswer
+	25, // 11: headstart.node.v1.NodeMessage.keeps:type_name -> headstart.node.v1.Keeps
+	41, // 12: headstart.node.v1.ControlMessage.functions:type_name -> headstart.node.v1.Functions
+	49, // 13: headstart.node.v1.ControlMessage.start:type_name -> headstart.node.v1.StartInstance
+	50, // 14: headstart.node.v1.ControlMessage.stop:type_name -> headstart.node.v1.StopInstance
+	51, // 15: headstart.node.v1.ControlMessage.expect:type_name -> headstart.node.v1.Expect
+	52, // 16: headstart.node.v1.ControlMessage.bound:type_name -> headstart.node.v1.Bound
+	54, // 17: headstart.node.v1.ControlMessage.refused:type_name -> headstart.node.v1.Refused
 	9,  // 18: headstart.node.v1.ControlMessage.instances:type_name -> headstart.node.v1.Instances
-	44, // 19: headstart.node.v1.ControlMessage.triggers:type_name -> headstart.node.v1.Triggers
-	15, // 20: headstart.node.v1.ControlMessage.neighbours:type_name -> headstart.node.v1.Neighbours
-	26, // 21: headstart.node.v1.ControlMessage.in_charge:type_name -> headstart.node.v1.InCharge
-	27, // 22: headstart.node.v1.ControlMessage.confirm:type_name -> headstart.node.v1.Confirm
-	50, // 23: headstart.node.v1.ControlMessage.keys:type_name -> headstart.node.v1.Keys
-	41, // 24: headstart.node.v1.ControlMessage.function_changes:type_name -> headstart.node.v1.FunctionChanges
-	17, // 25: headstart.node.v1.ControlMessage.site:type_name -> headstart.node.v1.Site
-	18, // 26: headstart.node.v1.ControlMessage.passes:type_name -> headstart.node.v1.Passes
-	20, // 27: headstart.node.v1.ControlMessage.cache_call:type_name -> headstart.node.v1.CacheCall
+	47, // 19: headstart.node.v1.ControlMessage.triggers:type_name -> headstart.node.v1.Triggers
+	16, // 20: headstart.node.v1.ControlMessage.neighbours:type_name -> headstart.node.v1.Neighbours
+	27, // 21: headstart.node.v1.ControlMessage.in_charge:type_name -> headstart.node.v1.InCharge
+	28, // 22: headstart.node.v1.ControlMessage.confirm:type_name -> headstart.node.v1.Confirm
+	53, // 23: headstart.node.v1.ControlMessage.keys:type_name -> headstart.node.v1.Keys
+	42, // 24: headstart.node.v1.ControlMessage.function_changes:type_name -> headstart.node.v1.FunctionChanges
+	18, // 25: headstart.node.v1.ControlMessage.site:type_name -> headstart.node.v1.Site
+	19, // 26: headstart.node.v1.ControlMessage.passes:type_name -> headstart.node.v1.Passes
+	21, // 27: headstart.node.v1.ControlMessage.cache_call:type_name -> headstart.node.v1.CacheCall
 	8,  // 28: headstart.node.v1.Register.instances:type_name -> headstart.node.v1.InstanceStatus
-	63, // 29: headstart.node.v1.Activate.inputs:type_name -> headstart.node.v1.Activate.InputsEntry
+	66, // 29: headstart.node.v1.Activate.inputs:type_name -> headstart.node.v1.Activate.InputsEntry
 	0,  // 30: headstart.node.v1.InstanceStatus.phase:type_name -> headstart.node.v1.Phase
 	8,  // 31: headstart.node.v1.Instances.instances:type_name -> headstart.node.v1.InstanceStatus
-	12, // 32: headstart.node.v1.Instances.jobs:type_name -> headstart.node.v1.Job
-	10, // 33: headstart.node.v1.Instances.volumes:type_name -> headstart.node.v1.Volumes
-	11, // 34: headstart.node.v1.Volumes.volumes:type_name -> headstart.node.v1.Volume
-	76, // 35: headstart.node.v1.Volumes.wait:type_name -> google.protobuf.Duration
-	51, // 36: headstart.node.v1.Volumes.refused:type_name -> headstart.node.v1.Refused
-	76, // 37: headstart.node.v1.Job.ready_timeout:type_name -> google.protobuf.Duration
-	51, // 38: headstart.node.v1.Job.refused:type_name -> headstart.node.v1.Refused
-	64, // 39: headstart.node.v1.Load.in_flight:type_name -> headstart.node.v1.Load.InFlightEntry
-	77, // 40: headstart.node.v1.Event.at:type_name -> google.protobuf.Timestamp
-	16, // 41: headstart.node.v1.Neighbours.neighbours:type_name -> headstart.node.v1.Neighbour
-	16, // 42: headstart.node.v1.Site.members:type_name -> headstart.node.v1.Neighbour
-	19, // 43: headstart.node.v1.Passes.passes:type_name -> headstart.node.v1.Pass
-	1,  // 44: headstart.node.v1.CacheCall.verb:type_name -> headstart.node.v1.CacheVerb
-	22, // 45: headstart.node.v1.CacheAnswer.entries:type_name -> headstart.node.v1.CacheEntry
-	51, // 46: headstart.node.v1.CacheAnswer.refused:type_name -> headstart.node.v1.Refused
-	23, // 47: headstart.node.v1.CacheEntry.advice:type_name -> headstart.node.v1.Advice
-	25, // 48: headstart.node.v1.Keeps.volumes:type_name -> headstart.node.v1.KeptVolume
-	29, // 49: headstart.node.v1.RoundTrips.coordinate:type_name -> headstart.node.v1.Coordinate
-	31, // 50: headstart.node.v1.RoundTrips.measured:type_name -> headstart.node.v1.RoundTrip
-	76, // 51: headstart.node.v1.RoundTrip.age:type_name -> google.protobuf.Duration
-	35, // 52: headstart.node.v1.Signals.functions:type_name -> headstart.node.v1.FunctionSignals
-	33, // 53: headstart.node.v1.Signals.routed:type_name -> headstart.node.v1.RoutedSignals
-	34, // 54: headstart.node.v1.RoutedSignals.endpoints:type_name -> headstart.node.v1.EndpointSignals
-	65, // 55: headstart.node.v1.EndpointSignals.named_metrics:type_name -> headstart.node.v1.EndpointSignals.NamedMetricsEntry
-	66, // 56: headstart.node.v1.FunctionSignals.named_metrics:type_name -> headstart.node.v1.FunctionSignals.NamedMetricsEntry
-	37, // 57: headstart.node.v1.GatewayRefusals.refusals:type_name -> headstart.node.v1.GatewayRefusal
-	39, // 58: headstart.node.v1.StoreProblems.problems:type_name -> headstart.node.v1.StoreProblem
-	42, // 59: headstart.node.v1.Functions.functions:type_name -> headstart.node.v1.Function
-	43, // 60: headstart.node.v1.Functions.stores:type_name -> headstart.node.v1.Store
-	42, // 61: headstart.node.v1.FunctionChanges.functions:type_name -> headstart.node.v1.Function
-	43, // 62: headstart.node.v1.FunctionChanges.stores:type_name -> headstart.node.v1.Store
-	67, // 63: headstart.node.v1.Function.env:type_name -> headstart.node.v1.Function.EnvEntry
-	76, // 64: headstart.node.v1.Function.ready_timeout:type_name -> google.protobuf.Duration
-	76, // 65: headstart.node.v1.Function.request_timeout:type_name -> google.protobuf.Duration
-	68, // 66: headstart.node.v1.Function.input_templates:type_name -> headstart.node.v1.Function.InputTemplatesEntry
-	69, // 67: headstart.node.v1.Store.fresh:type_name -> headstart.node.v1.Store.FreshEntry
-	70, // 68: headstart.node.v1.Store.write:type_name -> headstart.node.v1.Store.WriteEntry
-	45, // 69: headstart.node.v1.Triggers.triggers:type_name -> headstart.node.v1.Trigger
-	71, // 70: headstart.node.v1.Trigger.inputs:type_name -> headstart.node.v1.Trigger.InputsEntry
-	42, // 71: headstart.node.v1.StartInstance.function:type_name -> headstart.node.v1.Function
-	12, // 72: headstart.node.v1.StartInstance.job:type_name -> headstart.node.v1.Job
-	10, // 73: headstart.node.v1.StartInstance.volumes:type_name -> headstart.node.v1.Volumes
-	76, // 74: headstart.node.v1.StopInstance.grace:type_name -> google.protobuf.Duration
-	72, // 75: headstart.node.v1.Expect.inputs:type_name -> headstart.node.v1.Expect.InputsEntry
-	73, // 76: headstart.node.v1.Bound.relay_headers:type_name -> headstart.node.v1.Bound.RelayHeadersEntry
-	53, // 77: headstart.node.v1.DescribeRequest.pod:type_name -> headstart.node.v1.Pod
-	53, // 78: headstart.node.v1.GoneRequest.pod:type_name -> headstart.node.v1.Pod
-	53, // 79: headstart.node.v1.MountsRequest.pod:type_name -> headstart.node.v1.Pod
-	62, // 80: headstart.node.v1.MountsResponse.mounts:type_name -> headstart.node.v1.Mount
-	53, // 81: headstart.node.v1.StageRequest.pod:type_name -> headstart.node.v1.Pod
-	62, // 82: headstart.node.v1.DescribeResponse.mounts:type_name -> headstart.node.v1.Mount
-	74, // 83: headstart.node.v1.DescribeResponse.env:type_name -> headstart.node.v1.DescribeResponse.EnvEntry
-	61, // 84: headstart.node.v1.DescribeResponse.endpoints:type_name -> headstart.node.v1.Endpoint
-	75, // 85: headstart.node.v1.Endpoint.env:type_name -> headstart.node.v1.Endpoint.EnvEntry
-	76, // 86: headstart.node.v1.Store.FreshEntry.value:type_name -> google.protobuf.Duration
-	4,  // 87: headstart.node.v1.ControlPlane.Connect:input_type -> headstart.node.v1.NodeMessage
-	2,  // 88: headstart.node.v1.Identity.Issue:input_type -> headstart.node.v1.IssueRequest
-	52, // 89: headstart.node.v1.Sandboxes.Describe:input_type -> headstart.node.v1.DescribeRequest
-	54, // 90: headstart.node.v1.Sandboxes.Gone:input_type -> headstart.node.v1.GoneRequest
-	56, // 91: headstart.node.v1.Sandboxes.Mounts:input_type -> headstart.node.v1.MountsRequest
-	58, // 92: headstart.node.v1.Sandboxes.Stage:input_type -> headstart.node.v1.StageRequest
-	5,  // 93: headstart.node.v1.ControlPlane.Connect:output_type -> headstart.node.v1.ControlMessage
-	3,  // 94: headstart.node.v1.Identity.Issue:output_type -> headstart.node.v1.IssueResponse
-	60, // 95: headstart.node.v1.Sandboxes.Describe:output_type -> headstart.node.v1.DescribeResponse
-	55, // 96: headstart.node.v1.Sandboxes.Gone:output_type -> headstart.node.v1.GoneResponse
-	57, // 97: headstart.node.v1.Sandboxes.Mounts:output_type -> headstart.node.v1.MountsResponse
-	59, // 98: headstart.node.v1.Sandboxes.Stage:output_type -> headstart.node.v1.StageResponse
-	93, // [93:99] is the sub-list for method output_type
-	87, // [87:93] is the sub-list for method input_type
-	87, // [87:87] is the sub-list for extension type_name
-	87, // [87:87] is the sub-list for extension extendee
-	0,  // [0:87] is the sub-list for field type_name
+	13, // 32: headstart.node.v1.Instances.jobs:type_name -> headstart.node.v1.Job
+	11, // 33: headstart.node.v1.Instances.volumes:type_name -> headstart.node.v1.Volumes
+	10, // 34: headstart.node.v1.Instances.connections:type_name -> headstart.node.v1.Connections
+	12, // 35: headstart.node.v1.Volumes.volumes:type_name -> headstart.node.v1.Volume
+	79, // 36: headstart.node.v1.Volumes.wait:type_name -> google.protobuf.Duration
+	54, // 37: headstart.node.v1.Volumes.refused:type_name -> headstart.node.v1.Refused
+	79, // 38: headstart.node.v1.Job.ready_timeout:type_name -> google.protobuf.Duration
+	54, // 39: headstart.node.v1.Job.refused:type_name -> headstart.node.v1.Refused
+	67, // 40: headstart.node.v1.Load.in_flight:type_name -> headstart.node.v1.Load.InFlightEntry
+	80, // 41: headstart.node.v1.Event.at:type_name -> google.protobuf.Timestamp
+	17, // 42: headstart.node.v1.Neighbours.neighbours:type_name -> headstart.node.v1.Neighbour
+	17, // 43: headstart.node.v1.Site.members:type_name -> headstart.node.v1.Neighbour
+	20, // 44: headstart.node.v1.Passes.passes:type_name -> headstart.node.v1.Pass
+	1,  // 45: headstart.node.v1.CacheCall.verb:type_name -> headstart.node.v1.CacheVerb
+	23, // 46: headstart.node.v1.CacheAnswer.entries:type_name -> headstart.node.v1.CacheEntry
+	54, // 47: headstart.node.v1.CacheAnswer.refused:type_name -> headstart.node.v1.Refused
+	24, // 48: headstart.node.v1.CacheEntry.advice:type_name -> headstart.node.v1.Advice
+	26, // 49: headstart.node.v1.Keeps.volumes:type_name -> headstart.node.v1.KeptVolume
+	30, // 50: headstart.node.v1.RoundTrips.coordinate:type_name -> headstart.node.v1.Coordinate
+	32, // 51: headstart.node.v1.RoundTrips.measured:type_name -> headstart.node.v1.RoundTrip
+	79, // 52: headstart.node.v1.RoundTrip.age:type_name -> google.protobuf.Duration
+	36, // 53: headstart.node.v1.Signals.functions:type_name -> headstart.node.v1.FunctionSignals
+	34, // 54: headstart.node.v1.Signals.routed:type_name -> headstart.node.v1.RoutedSignals
+	35, // 55: headstart.node.v1.RoutedSignals.endpoints:type_name -> headstart.node.v1.EndpointSignals
+	68, // 56: headstart.node.v1.EndpointSignals.named_metrics:type_name -> headstart.node.v1.EndpointSignals.NamedMetricsEntry
+	69, // 57: headstart.node.v1.FunctionSignals.named_metrics:type_name -> headstart.node.v1.FunctionSignals.NamedMetricsEntry
+	38, // 58: headstart.node.v1.GatewayRefusals.refusals:type_name -> headstart.node.v1.GatewayRefusal
+	40, // 59: headstart.node.v1.StoreProblems.problems:type_name -> headstart.node.v1.StoreProblem
+	43, // 60: headstart.node.v1.Functions.functions:type_name -> headstart.node.v1.Function
+	44, // 61: headstart.node.v1.Functions.stores:type_name -> headstart.node.v1.Store
+	43, // 62: headstart.node.v1.FunctionChanges.functions:type_name -> headstart.node.v1.Function
+	44, // 63: headstart.node.v1.FunctionChanges.stores:type_name -> headstart.node.v1.Store
+	45, // 64: headstart.node.v1.FunctionChanges.destinations:type_name -> headstart.node.v1.Destination
+	70, // 65: headstart.node.v1.Function.env:type_name -> headstart.node.v1.Function.EnvEntry
+	79, // 66: headstart.node.v1.Function.ready_timeout:type_name -> google.protobuf.Duration
+	79, // 67: headstart.node.v1.Function.request_timeout:type_name -> google.protobuf.Duration
+	71, // 68: headstart.node.v1.Function.input_templates:type_name -> headstart.node.v1.Function.InputTemplatesEntry
+	72, // 69: headstart.node.v1.Store.fresh:type_name -> headstart.node.v1.Store.FreshEntry
+	73, // 70: headstart.node.v1.Store.write:type_name -> headstart.node.v1.Store.WriteEntry
+	46, // 71: headstart.node.v1.Destination.tls:type_name -> headstart.node.v1.DestinationTLS
+	48, // 72: headstart.node.v1.Triggers.triggers:type_name -> headstart.node.v1.Trigger
+	74, // 73: headstart.node.v1.Trigger.inputs:type_name -> headstart.node.v1.Trigger.InputsEntry
+	43, // 74: headstart.node.v1.StartInstance.function:type_name -> headstart.node.v1.Function
+	13, // 75: headstart.node.v1.StartInstance.job:type_name -> headstart.node.v1.Job
+	11, // 76: headstart.node.v1.StartInstance.volumes:type_name -> headstart.node.v1.Volumes
+	10, // 77: headstart.node.v1.StartInstance.connections:type_name -> headstart.node.v1.Connections
+	79, // 78: headstart.node.v1.StopInstance.grace:type_name -> google.protobuf.Duration
+	75, // 79: headstart.node.v1.Expect.inputs:type_name -> headstart.node.v1.Expect.InputsEntry
+	76, // 80: headstart.node.v1.Bound.relay_headers:type_name -> headstart.node.v1.Bound.RelayHeadersEntry
+	56, // 81: headstart.node.v1.DescribeRequest.pod:type_name -> headstart.node.v1.Pod
+	56, // 82: headstart.node.v1.GoneRequest.pod:type_name -> headstart.node.v1.Pod
+	56, // 83: headstart.node.v1.MountsRequest.pod:type_name -> headstart.node.v1.Pod
+	65, // 84: headstart.node.v1.MountsResponse.mounts:type_name -> headstart.node.v1.Mount
+	56, // 85: headstart.node.v1.StageRequest.pod:type_name -> headstart.node.v1.Pod
+	65, // 86: headstart.node.v1.DescribeResponse.mounts:type_name -> headstart.node.v1.Mount
+	77, // 87: headstart.node.v1.DescribeResponse.env:type_name -> headstart.node.v1.DescribeResponse.EnvEntry
+	64, // 88: headstart.node.v1.DescribeResponse.endpoints:type_name -> headstart.node.v1.Endpoint
+	78, // 89: headstart.node.v1.Endpoint.env:type_name -> headstart.node.v1.Endpoint.EnvEntry
+	79, // 90: headstart.node.v1.Store.FreshEntry.value:type_name -> google.protobuf.Duration
+	4,  // 91: headstart.node.v1.ControlPlane.Connect:input_type -> headstart.node.v1.NodeMessage
+	2,  // 92: headstart.node.v1.Identity.Issue:input_type -> headstart.node.v1.IssueRequest
+	55, // 93: headstart.node.v1.Sandboxes.Describe:input_type -> headstart.node.v1.DescribeRequest
+	57, // 94: headstart.node.v1.Sandboxes.Gone:input_type -> headstart.node.v1.GoneRequest
+	59, // 95: headstart.node.v1.Sandboxes.Mounts:input_type -> headstart.node.v1.MountsRequest
+	61, // 96: headstart.node.v1.Sandboxes.Stage:input_type -> headstart.node.v1.StageRequest
+	5,  // 97: headstart.node.v1.ControlPlane.Connect:output_type -> headstart.node.v1.ControlMessage
+	3,  // 98: headstart.node.v1.Identity.Issue:output_type -> headstart.node.v1.IssueResponse
+	63, // 99: headstart.node.v1.Sandboxes.Describe:output_type -> headstart.node.v1.DescribeResponse
+	58, // 100: headstart.node.v1.Sandboxes.Gone:output_type -> headstart.node.v1.GoneResponse
+	60, // 101: headstart.node.v1.Sandboxes.Mounts:output_type -> headstart.node.v1.MountsResponse
+	62, // 102: headstart.node.v1.Sandboxes.Stage:output_type -> headstart.node.v1.StageResponse
+	97, // [97:103] is the sub-list for method output_type
+	91, // [91:97] is the sub-list for method input_type
+	91, // [91:91] is the sub-list for extension type_name
+	91, // [91:91] is the sub-list for extension extendee
+	0,  // [0:91] is the sub-list for field type_name
 }
 
 func init() { file_node_proto_init() }
@@ -5672,7 +6037,7 @@ func file_node_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_node_proto_rawDesc), len(file_node_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   74,
+			NumMessages:   77,
 			NumExtensions: 0,
 			NumServices:   3,
 		},
