@@ -33,14 +33,6 @@ type Key struct {
 	Start string
 }
 
-// Conn is a connection that nobody uses yet.
-type Conn interface {
-	// Watch returns an error as soon as the connection is of no use any more, because something came or it has ended. It
-	// returns nil when ctx ends before that.
-	Watch(ctx context.Context) error
-	Close() error
-}
-
 // Config is what a pool is made of.
 type Config[C Conn] struct {
 	// Open opens a connection.
@@ -86,6 +78,7 @@ type line[C Conn] struct {
 	waits   []*unused[C] // the oldest first
 	demand  demand
 	opening int           // 1 while one is being opened, which counts as one that waits
+	claim   chan C        // gets the one that is being opened; nil: nobody waits for it
 	era     int           // it changes when what is being opened is of no use any more
 	again   time.Time     // after a failure, when the next one may be opened
 	delay   time.Duration // the pause after the last failure
@@ -93,14 +86,12 @@ type line[C Conn] struct {
 	changed chan struct{} // holds 1
 }
 
-// unused is a connection with its watcher.
+// unused is a connection of a line.
 type unused[C Conn] struct {
-	conn    C
+	*Held[C]
 	era     int
 	opened  time.Time
 	expires time.Time
-	release context.CancelFunc
-	ended   chan error // holds the watcher's last word
 }
 
 // New returns an empty pool, which may hold nothing before Allow.
@@ -118,23 +109,43 @@ func (p *Pool[C]) Close() {
 	p.wg.Wait()
 }
 
-// Take returns a connection that waits for the key; false: there is none. It notes that one was wanted.
-func (p *Pool[C]) Take(k Key) (c C, ok bool) {
+// Take returns a connection that waits for the key, or the one that is being opened for it; false: there is none. It notes
+// that one was wanted.
+func (p *Pool[C]) Take(ctx context.Context, k Key) (c C, ok bool) {
 	p.want(k)
 	for {
-		u := p.first(k)
-		if u == nil {
+		u, soon := p.first(k)
+		switch {
+		case soon != nil:
+			return p.await(ctx, k, soon)
+		case u == nil:
 			return c, false
 		}
-		if u.release(); <-u.ended == nil {
-			p.mu.Lock()
-			p.held[k.Destination]--
-			p.tell(k.Destination)
-			p.mu.Unlock()
-			return u.conn, true
+		c, err := u.Take()
+		p.left(k)
+		if err == nil {
+			return c, true
 		}
-		p.lose(k, u.conn, LostEnded)
+		p.config.Lost(k, LostEnded)
 	}
+}
+
+// await returns the connection that is being opened; false: it could not be.
+func (p *Pool[C]) await(ctx context.Context, k Key, soon chan C) (c C, ok bool) {
+	select {
+	case c, ok = <-soon:
+		return c, ok
+	case <-ctx.Done():
+	}
+	p.mu.Lock()
+	if l := p.lines[k]; l != nil && l.claim == soon {
+		l.claim = nil // it waits for somebody else
+		p.mu.Unlock()
+		return c, false
+	}
+	p.mu.Unlock()
+	c, ok = <-soon
+	return c, ok
 }
 
 // want notes that one is wanted of the key.
@@ -169,27 +180,29 @@ func (p *Pool[C]) forget(k Key) {
 	}
 }
 
-// first takes the connection out that waits the longest.
-func (p *Pool[C]) first(k Key) *unused[C] {
+// first takes the connection out that waits the longest, or else claims the one that is being opened.
+func (p *Pool[C]) first(k Key) (u *unused[C], soon chan C) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	l := p.lines[k]
-	if l == nil || len(l.waits) == 0 {
-		return nil
+	switch {
+	case l == nil:
+	case len(l.waits) > 0:
+		u = l.waits[0]
+		l.waits = l.waits[1:]
+	case l.opening > 0 && l.claim == nil:
+		l.claim = make(chan C, 1)
+		soon = l.claim
 	}
-	u := l.waits[0]
-	l.waits = l.waits[1:]
-	return u
+	return u, soon
 }
 
-// lose closes a connection that was unused, and tells why.
-func (p *Pool[C]) lose(k Key, c C, why string) {
-	_ = c.Close() // nothing was to be said by it
+// left notes that an unused connection is used, or closed.
+func (p *Pool[C]) left(k Key) {
 	p.mu.Lock()
+	defer p.mu.Unlock()
 	p.held[k.Destination]--
 	p.tell(k.Destination)
-	p.mu.Unlock()
-	p.config.Lost(k, why)
 }
 
 // Allow says how many unused connections the node may have with a destination, until when. It may have none before.
@@ -267,9 +280,9 @@ func (p *Pool[C]) keep(l *line[C]) {
 	for {
 		s := p.step(l)
 		for _, g := range s.give {
-			g.release()
-			<-g.ended
-			p.lose(l.key, g.conn, g.why)
+			g.Drop()
+			p.left(l.key)
+			p.config.Lost(l.key, g.why)
 		}
 		switch {
 		case s.ends:
@@ -322,7 +335,7 @@ func (p *Pool[C]) step(l *line[C]) (s step[C]) {
 	var stay []*unused[C]
 	for i, u := range l.waits {
 		switch left := len(l.waits) - i; {
-		case len(u.ended) > 0:
+		case u.Ended():
 			s.give = append(s.give, given[C]{u, LostEnded})
 		case u.era != l.era:
 			s.give = append(s.give, given[C]{u, LostRenewed})
@@ -378,8 +391,12 @@ func (p *Pool[C]) open(l *line[C], era int) {
 	cancel()
 	now := time.Now()
 	p.mu.Lock()
-	l.opening = 0
+	claim := l.claim
+	l.opening, l.claim = 0, nil
 	if err != nil {
+		if claim != nil {
+			close(claim)
+		}
 		p.held[l.key.Destination]--
 		if l.era == era {
 			l.delay = min(max(backoff, 2*l.delay), backoffMost)
@@ -396,18 +413,20 @@ func (p *Pool[C]) open(l *line[C], era int) {
 	defer p.mu.Unlock()
 	l.delay = 0
 	l.demand.opened(now.Sub(began))
-	watch, release := context.WithCancel(context.Background())
-	u := &unused[C]{conn: c, era: era, opened: now, expires: now.Add(ttl + rand.N(ttlJitter)), release: release, ended: make(chan error, 1)}
-	l.waits = append(l.waits, u)
-	p.wg.Go(func() {
-		err := c.Watch(watch)
-		release()
-		if u.ended <- err; err != nil {
-			p.mu.Lock()
-			defer p.mu.Unlock()
-			p.tell(l.key.Destination)
-		}
-	})
+	if claim != nil && era == l.era {
+		p.held[l.key.Destination]--
+		p.tell(l.key.Destination)
+		claim <- c
+		return
+	}
+	if claim != nil {
+		close(claim)
+	}
+	l.waits = append(l.waits, &unused[C]{era: era, opened: now, expires: now.Add(ttl + rand.N(ttlJitter)), Held: Hold(c, func() {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.tell(l.key.Destination)
+	})})
 }
 
 // deal shares n unused connections of a destination among the lines that want some: one after the other, to the namespace

@@ -114,22 +114,22 @@ func TestAConnectionWaitsForTheNextStart(t *testing.T) {
 		p, s := rig(50 * time.Millisecond)
 		defer p.Close()
 		p.Allow("orders", 4, ever())
-		if _, ok := p.Take(of("cart")); ok {
+		if _, ok := p.Take(t.Context(), of("cart")); ok {
 			t.Error("the first start got one")
 		}
 		settle(time.Second)
-		if _, ok := p.Take(of("bill")); ok {
+		if _, ok := p.Take(t.Context(), of("bill")); ok {
 			t.Error("another function got it")
 		}
-		first, ok := p.Take(of("cart"))
+		first, ok := p.Take(t.Context(), of("cart"))
 		if !ok || first.key != of("cart") {
 			t.Fatalf("the second start got %v", first)
 		}
-		if again, ok := p.Take(of("cart")); ok {
+		if again, ok := p.Take(t.Context(), of("cart")); ok {
 			t.Errorf("the third at once got %v", again)
 		}
 		settle(time.Second)
-		if next, ok := p.Take(of("cart")); !ok || next == first {
+		if next, ok := p.Take(t.Context(), of("cart")); !ok || next == first {
 			t.Errorf("a later one got %v, %t", next, ok)
 		}
 		if got := len(s.all()); got < 3 { // two were taken, and are their programs'
@@ -143,7 +143,7 @@ func TestNothingIsHeldThatIsNotAllowed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p, s := rig(time.Millisecond)
 		defer p.Close()
-		p.Take(of("cart"))
+		p.Take(t.Context(), of("cart"))
 		settle(time.Minute)
 		if s.opened > 0 {
 			t.Error("it was opened without leave")
@@ -176,14 +176,14 @@ func TestSizeFollowsStarts(t *testing.T) {
 			return 0
 		}
 		for range 5 {
-			p.Take(of("single"))
+			p.Take(t.Context(), of("single"))
 			settle(time.Second)
 		}
 		for range 5 {
-			p.Take(of("burst"))
+			p.Take(t.Context(), of("burst"))
 		}
 		for range 50 {
-			p.Take(of("huge"))
+			p.Take(t.Context(), of("huge"))
 		}
 		for f, want := range map[string]int{"single": 1, "burst": 5, "huge": 8} {
 			if got := held(f); got != want {
@@ -203,11 +203,11 @@ func TestUnusedConnectionsAreWatched(t *testing.T) {
 		p, s := rig(time.Millisecond)
 		defer p.Close()
 		p.Allow("orders", 4, ever())
-		p.Take(of("cart"))
+		p.Take(t.Context(), of("cart"))
 		settle(time.Second)
 		old := s.all()[0]
 		old.drop()
-		if c, ok := p.Take(of("cart")); ok && c == old {
+		if c, ok := p.Take(t.Context(), of("cart")); ok && c == old {
 			t.Error("an ended one is handed out")
 		}
 		settle(time.Second)
@@ -227,13 +227,46 @@ func TestUnusedConnectionsAreWatched(t *testing.T) {
 	})
 }
 
+// A program that starts while one is opened for its function gets that one; a second program does not wait for it.
+func TestTheOneThatIsBeingOpened(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p, s := rig(time.Second)
+		defer p.Close()
+		p.Allow("orders", 4, ever())
+		p.Take(t.Context(), of("cart"))
+		settle(500 * time.Millisecond) // of which the pause before the opening is 100
+		began := time.Now()
+		hurried, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+		defer cancel()
+		if c, ok := p.Take(hurried, of("cart")); ok {
+			t.Errorf("one that does not wait got %v", c)
+		}
+		got := make(chan *conn)
+		go func() { c, _ := p.Take(t.Context(), of("cart")); got <- c }()
+		synctest.Wait()
+		if c, ok := p.Take(t.Context(), of("cart")); ok || time.Since(began) != 100*time.Millisecond {
+			t.Errorf("the second got %v after %v", c, time.Since(began))
+		}
+		if c := <-got; c == nil || time.Since(began) != 600*time.Millisecond || p.Held("orders") != 0 {
+			t.Errorf("the first got %v after %v, %d held", c, time.Since(began), p.Held("orders"))
+		}
+		settle(time.Minute)
+		s.failWith(errors.New("refused"))
+		p.Renew("orders")
+		settle(200 * time.Millisecond)
+		if c, ok := p.Take(t.Context(), of("cart")); ok {
+			t.Errorf("of a server that refuses: %v", c)
+		}
+	})
+}
+
 // One that was being opened when the secret changed is not used.
 func TestRenewedWhileItIsOpened(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p, s := rig(time.Second)
 		defer p.Close()
 		p.Allow("orders", 1, ever())
-		p.Take(of("cart"))
+		p.Take(t.Context(), of("cart"))
 		settle(500 * time.Millisecond)
 		p.Renew("orders")
 		settle(3 * time.Second)
@@ -250,7 +283,7 @@ func TestFailuresBackOff(t *testing.T) {
 		defer p.Close()
 		s.failWith(errors.New("too many clients"))
 		p.Allow("orders", 1, ever())
-		p.Take(of("cart"))
+		p.Take(t.Context(), of("cart"))
 		settle(8 * time.Minute)
 		if s.failed < 8 || s.failed > 25 {
 			t.Errorf("%d tries in 8 minutes", s.failed)
@@ -271,10 +304,10 @@ func TestNamespacesShareTheAllowance(t *testing.T) {
 		defer p.Close()
 		p.Allow("orders", 4, ever())
 		for i := range 20 {
-			p.Take(of(fmt.Sprint(i)))
+			p.Take(t.Context(), of(fmt.Sprint(i)))
 		}
 		settle(5 * time.Second)
-		p.Take(pool.Key{Namespace: "bank", Function: "bank/pay", Destination: "orders"})
+		p.Take(t.Context(), pool.Key{Namespace: "bank", Function: "bank/pay", Destination: "orders"})
 		settle(5 * time.Second)
 		held := map[string]int{}
 		for _, u := range p.Usage() {
@@ -295,7 +328,7 @@ func TestAProgramWithManyParameters(t *testing.T) {
 		for i := range 100 {
 			k := of("cart")
 			k.Start = fmt.Sprint(i)
-			p.Take(k)
+			p.Take(t.Context(), k)
 			settle(time.Second)
 		}
 		if n := len(s.all()); n > 5 {
@@ -328,7 +361,7 @@ func TestHandOversKeepThePromises(t *testing.T) {
 					}
 				default:
 					k := of(fmt.Sprint(random.IntN(3)))
-					if c, ok := p.Take(k); ok {
+					if c, ok := p.Take(t.Context(), k); ok {
 						if c.used || c.key != k {
 							t.Fatalf("seed %d: %v got %v, used %t", seed, k, c.key, c.used)
 						}
