@@ -180,10 +180,12 @@ func (f *front) run(ctx context.Context) (done bool, err error) {
 	for {
 		words, size, err := parseCommand(f.in)
 		if size == 0 && err == nil && len(f.in) < inLimit {
-			more, err := f.read()
+			more, err := f.read(ctx)
 			switch {
 			case more:
 				continue
+			case ctx.Err() != nil:
+				return false, context.Cause(ctx)
 			case !errors.Is(err, os.ErrDeadlineExceeded):
 				return false, nil // the client has left
 			}
@@ -211,9 +213,12 @@ func (f *front) run(ctx context.Context) (done bool, err error) {
 }
 
 // read reads more of what the client sends, and reports whether there is.
-func (f *front) read() (more bool, err error) {
+func (f *front) read(ctx context.Context) (more bool, err error) {
 	if err := f.client.SetReadDeadline(time.Now().Add(quiet)); err != nil {
 		return false, err
+	}
+	if err := ctx.Err(); err != nil {
+		return false, err // its end may have set the deadline before
 	}
 	b := make([]byte, inLimit-len(f.in))
 	n, err := f.client.Read(b)
