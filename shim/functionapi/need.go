@@ -6,20 +6,20 @@ import (
 )
 
 const (
-	// socketMount is where a sandbox sees the directory of its socket. It is a directory's
+	// Mount is where a sandbox sees the directory of its socket. It is a directory's
 	// mount, not the socket's: a daemon that is started again makes a new socket.
-	socketMount = "/headstart/socket"
+	Mount = "/headstart/socket"
 	// socketName is the socket's name there.
 	socketName = "headstart.sock"
 
-	// directoryName is the directory's below a sandbox's own.
-	directoryName = "socket"
+	// Directory is the directory's below a sandbox's own.
+	Directory = "socket"
 )
 
 // Bring implements sandboxes.Provider: each sandbox has a socket. Nothing but the socket needs
 // it.
 func (s *Server) Bring(sb sandboxes.Sandbox) (sandboxes.Need, error) {
-	dir, path, err := sb.Directory(directoryName)
+	dir, path, err := sb.Directory(Directory)
 	if err != nil {
 		return sandboxes.Need{}, err
 	}
@@ -27,8 +27,8 @@ func (s *Server) Bring(sb sandboxes.Sandbox) (sandboxes.Need, error) {
 		return sandboxes.Need{}, err
 	}
 	return sandboxes.Need{
-		Mounts: []*nodeapi.Mount{{Source: path, Destination: socketMount, ReadOnly: true}},
-		Env:    map[string]string{"HEADSTART_SOCKET": socketMount + "/" + socketName},
+		Mounts: []*nodeapi.Mount{{Source: path, Destination: Mount, ReadOnly: true}},
+		Env:    map[string]string{"HEADSTART_SOCKET": Mount + "/" + socketName},
 	}, nil
 }
 

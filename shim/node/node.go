@@ -31,12 +31,16 @@ type Node interface {
 type Parts struct {
 	Functions *ingress.Functions
 	Stores    *stores.Stores
-	Ingress   *ingress.Ingress
-	Relay     *relay.Relay
-	Triggers  *trigger.Set
-	Prober    *probe.Prober
-	Peers     *peers.Peers
-	Curator   *curator.Curator
+	// Destinations takes the control plane's list of destinations.
+	Destinations interface {
+		Set(all []*nodeapi.Destination)
+	}
+	Ingress  *ingress.Ingress
+	Relay    *relay.Relay
+	Triggers *trigger.Set
+	Prober   *probe.Prober
+	Peers    *peers.Peers
+	Curator  *curator.Curator
 	// Register is what the node says of itself, without its instances.
 	Register func() *nodeapi.Register
 }
@@ -48,6 +52,7 @@ type common struct{ parts Parts }
 func (c common) Functions(m *nodeapi.Functions) {
 	// Stores first: a function that is known must find its store.
 	c.parts.Stores.Set(m.GetStores())
+	c.parts.Destinations.Set(m.GetDestinations())
 	c.parts.Functions.Set(m.GetFunctions())
 	c.parts.Relay.SetFunctions(m.GetFunctions())
 }

@@ -76,6 +76,10 @@ func TestDescribe(t *testing.T) {
 	n.Stop(&nodeapi.StopInstance{Id: "another"}) // is none of ours either
 }
 
+type servers struct{ all []*nodeapi.Destination }
+
+func (s *servers) Set(all []*nodeapi.Destination) { s.all = all }
+
 // Whoever knows a function finds its store, and its sandboxes each other by their functions' hosts.
 func TestStoresComeBeforeFunctions(t *testing.T) {
 	s, err := stores.Open(t.TempDir(), "")
@@ -83,14 +87,18 @@ func TestStoresComeBeforeFunctions(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer s.Close()
-	found := &hosts{}
+	found, reached := &hosts{}, &servers{}
 	log := slog.New(slog.DiscardHandler)
-	n := node.NewLocal(node.Parts{Functions: ingress.NewFunctions(), Stores: s,
+	n := node.NewLocal(node.Parts{Functions: ingress.NewFunctions(), Stores: s, Destinations: reached,
 		Relay: relay.New(relay.Config{Metrics: relay.NewMetrics(prometheus.NewRegistry()), Log: log})}, nil, found, log)
 	n.Functions(&nodeapi.Functions{
 		Functions: []*nodeapi.Function{{Name: "default/video", Store: "edge", Hosts: []string{"video.default"}}},
 		Stores: []*nodeapi.Store{{Name: "edge", Endpoint: "http://one.example", Region: "us-east-1", PathStyle: true,
-			Buckets: []string{"videos"}, Secret: "edge"}}})
+			Buckets: []string{"videos"}, Secret: "edge"}},
+		Destinations: []*nodeapi.Destination{{Name: "orders"}}})
+	if len(reached.all) != 1 {
+		t.Errorf("the destinations are %v", reached.all)
+	}
 	if _, err := s.Source("default/fire", "edge"); err != nil {
 		t.Error(err)
 	}

@@ -266,6 +266,7 @@ type NodeMessage struct {
 	//	*NodeMessage_Confirmed
 	//	*NodeMessage_CacheAnswer
 	//	*NodeMessage_Keeps
+	//	*NodeMessage_DestinationProblems
 	Kind          isNodeMessage_Kind `protobuf_oneof:"kind"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -416,6 +417,15 @@ func (x *NodeMessage) GetKeeps() *Keeps {
 	return nil
 }
 
+func (x *NodeMessage) GetDestinationProblems() *DestinationProblems {
+	if x != nil {
+		if x, ok := x.Kind.(*NodeMessage_DestinationProblems); ok {
+			return x.DestinationProblems
+		}
+	}
+	return nil
+}
+
 type isNodeMessage_Kind interface {
 	isNodeMessage_Kind()
 }
@@ -468,6 +478,10 @@ type NodeMessage_Keeps struct {
 	Keeps *Keeps `protobuf:"bytes,220,opt,name=keeps,proto3,oneof"`
 }
 
+type NodeMessage_DestinationProblems struct {
+	DestinationProblems *DestinationProblems `protobuf:"bytes,250,opt,name=destination_problems,json=destinationProblems,proto3,oneof"`
+}
+
 func (*NodeMessage_Register) isNodeMessage_Kind() {}
 
 func (*NodeMessage_Activate) isNodeMessage_Kind() {}
@@ -491,6 +505,8 @@ func (*NodeMessage_Confirmed) isNodeMessage_Kind() {}
 func (*NodeMessage_CacheAnswer) isNodeMessage_Kind() {}
 
 func (*NodeMessage_Keeps) isNodeMessage_Kind() {}
+
+func (*NodeMessage_DestinationProblems) isNodeMessage_Kind() {}
 
 type ControlMessage struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -3303,18 +3319,117 @@ func (x *StoreProblem) GetMessage() string {
 	return ""
 }
 
+// DestinationProblems are the destinations that the daemon cannot connect to now. It replaces the word before.
+type DestinationProblems struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Problems      []*DestinationProblem  `protobuf:"bytes,1,rep,name=problems,proto3" json:"problems,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DestinationProblems) Reset() {
+	*x = DestinationProblems{}
+	mi := &file_node_proto_msgTypes[39]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DestinationProblems) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DestinationProblems) ProtoMessage() {}
+
+func (x *DestinationProblems) ProtoReflect() protoreflect.Message {
+	mi := &file_node_proto_msgTypes[39]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DestinationProblems.ProtoReflect.Descriptor instead.
+func (*DestinationProblems) Descriptor() ([]byte, []int) {
+	return file_node_proto_rawDescGZIP(), []int{39}
+}
+
+func (x *DestinationProblems) GetProblems() []*DestinationProblem {
+	if x != nil {
+		return x.Problems
+	}
+	return nil
+}
+
+type DestinationProblem struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The destination's name; empty: the message is about the node's own list of destinations.
+	Destination   string `protobuf:"bytes,1,opt,name=destination,proto3" json:"destination,omitempty"`
+	Message       string `protobuf:"bytes,2,opt,name=message,proto3" json:"message,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DestinationProblem) Reset() {
+	*x = DestinationProblem{}
+	mi := &file_node_proto_msgTypes[40]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DestinationProblem) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DestinationProblem) ProtoMessage() {}
+
+func (x *DestinationProblem) ProtoReflect() protoreflect.Message {
+	mi := &file_node_proto_msgTypes[40]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DestinationProblem.ProtoReflect.Descriptor instead.
+func (*DestinationProblem) Descriptor() ([]byte, []int) {
+	return file_node_proto_rawDescGZIP(), []int{40}
+}
+
+func (x *DestinationProblem) GetDestination() string {
+	if x != nil {
+		return x.Destination
+	}
+	return ""
+}
+
+func (x *DestinationProblem) GetMessage() string {
+	if x != nil {
+		return x.Message
+	}
+	return ""
+}
+
 // Functions is the whole set that the node may serve; it replaces the one before.
 type Functions struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Functions     []*Function            `protobuf:"bytes,1,rep,name=functions,proto3" json:"functions,omitempty"`
 	Stores        []*Store               `protobuf:"bytes,2,rep,name=stores,proto3" json:"stores,omitempty"`
+	Destinations  []*Destination         `protobuf:"bytes,250,rep,name=destinations,proto3" json:"destinations,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Functions) Reset() {
 	*x = Functions{}
-	mi := &file_node_proto_msgTypes[39]
+	mi := &file_node_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3326,7 +3441,7 @@ func (x *Functions) String() string {
 func (*Functions) ProtoMessage() {}
 
 func (x *Functions) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[39]
+	mi := &file_node_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3339,7 +3454,7 @@ func (x *Functions) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Functions.ProtoReflect.Descriptor instead.
 func (*Functions) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{39}
+	return file_node_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *Functions) GetFunctions() []*Function {
@@ -3352,6 +3467,13 @@ func (x *Functions) GetFunctions() []*Function {
 func (x *Functions) GetStores() []*Store {
 	if x != nil {
 		return x.Stores
+	}
+	return nil
+}
+
+func (x *Functions) GetDestinations() []*Destination {
+	if x != nil {
+		return x.Destinations
 	}
 	return nil
 }
@@ -3376,7 +3498,7 @@ type FunctionChanges struct {
 
 func (x *FunctionChanges) Reset() {
 	*x = FunctionChanges{}
-	mi := &file_node_proto_msgTypes[40]
+	mi := &file_node_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3388,7 +3510,7 @@ func (x *FunctionChanges) String() string {
 func (*FunctionChanges) ProtoMessage() {}
 
 func (x *FunctionChanges) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[40]
+	mi := &file_node_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3401,7 +3523,7 @@ func (x *FunctionChanges) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FunctionChanges.ProtoReflect.Descriptor instead.
 func (*FunctionChanges) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{40}
+	return file_node_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *FunctionChanges) GetFunctions() []*Function {
@@ -3495,7 +3617,7 @@ type Function struct {
 
 func (x *Function) Reset() {
 	*x = Function{}
-	mi := &file_node_proto_msgTypes[41]
+	mi := &file_node_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3507,7 +3629,7 @@ func (x *Function) String() string {
 func (*Function) ProtoMessage() {}
 
 func (x *Function) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[41]
+	mi := &file_node_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3520,7 +3642,7 @@ func (x *Function) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Function.ProtoReflect.Descriptor instead.
 func (*Function) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{41}
+	return file_node_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *Function) GetName() string {
@@ -3731,7 +3853,7 @@ type Store struct {
 
 func (x *Store) Reset() {
 	*x = Store{}
-	mi := &file_node_proto_msgTypes[42]
+	mi := &file_node_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3743,7 +3865,7 @@ func (x *Store) String() string {
 func (*Store) ProtoMessage() {}
 
 func (x *Store) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[42]
+	mi := &file_node_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3756,7 +3878,7 @@ func (x *Store) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Store.ProtoReflect.Descriptor instead.
 func (*Store) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{42}
+	return file_node_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *Store) GetName() string {
@@ -3888,7 +4010,7 @@ type Destination struct {
 
 func (x *Destination) Reset() {
 	*x = Destination{}
-	mi := &file_node_proto_msgTypes[43]
+	mi := &file_node_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3900,7 +4022,7 @@ func (x *Destination) String() string {
 func (*Destination) ProtoMessage() {}
 
 func (x *Destination) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[43]
+	mi := &file_node_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3913,7 +4035,7 @@ func (x *Destination) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Destination.ProtoReflect.Descriptor instead.
 func (*Destination) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{43}
+	return file_node_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *Destination) GetName() string {
@@ -4005,7 +4127,7 @@ type DestinationTLS struct {
 
 func (x *DestinationTLS) Reset() {
 	*x = DestinationTLS{}
-	mi := &file_node_proto_msgTypes[44]
+	mi := &file_node_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4017,7 +4139,7 @@ func (x *DestinationTLS) String() string {
 func (*DestinationTLS) ProtoMessage() {}
 
 func (x *DestinationTLS) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[44]
+	mi := &file_node_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4030,7 +4152,7 @@ func (x *DestinationTLS) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DestinationTLS.ProtoReflect.Descriptor instead.
 func (*DestinationTLS) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{44}
+	return file_node_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *DestinationTLS) GetRoots() string {
@@ -4060,7 +4182,7 @@ type Triggers struct {
 
 func (x *Triggers) Reset() {
 	*x = Triggers{}
-	mi := &file_node_proto_msgTypes[45]
+	mi := &file_node_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4072,7 +4194,7 @@ func (x *Triggers) String() string {
 func (*Triggers) ProtoMessage() {}
 
 func (x *Triggers) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[45]
+	mi := &file_node_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4085,7 +4207,7 @@ func (x *Triggers) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Triggers.ProtoReflect.Descriptor instead.
 func (*Triggers) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{45}
+	return file_node_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *Triggers) GetTriggers() []*Trigger {
@@ -4124,7 +4246,7 @@ type Trigger struct {
 
 func (x *Trigger) Reset() {
 	*x = Trigger{}
-	mi := &file_node_proto_msgTypes[46]
+	mi := &file_node_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4136,7 +4258,7 @@ func (x *Trigger) String() string {
 func (*Trigger) ProtoMessage() {}
 
 func (x *Trigger) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[46]
+	mi := &file_node_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4149,7 +4271,7 @@ func (x *Trigger) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Trigger.ProtoReflect.Descriptor instead.
 func (*Trigger) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{46}
+	return file_node_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *Trigger) GetFunction() string {
@@ -4211,7 +4333,7 @@ type StartInstance struct {
 
 func (x *StartInstance) Reset() {
 	*x = StartInstance{}
-	mi := &file_node_proto_msgTypes[47]
+	mi := &file_node_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4223,7 +4345,7 @@ func (x *StartInstance) String() string {
 func (*StartInstance) ProtoMessage() {}
 
 func (x *StartInstance) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[47]
+	mi := &file_node_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4236,7 +4358,7 @@ func (x *StartInstance) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StartInstance.ProtoReflect.Descriptor instead.
 func (*StartInstance) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{47}
+	return file_node_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *StartInstance) GetId() string {
@@ -4291,7 +4413,7 @@ type StopInstance struct {
 
 func (x *StopInstance) Reset() {
 	*x = StopInstance{}
-	mi := &file_node_proto_msgTypes[48]
+	mi := &file_node_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4303,7 +4425,7 @@ func (x *StopInstance) String() string {
 func (*StopInstance) ProtoMessage() {}
 
 func (x *StopInstance) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[48]
+	mi := &file_node_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4316,7 +4438,7 @@ func (x *StopInstance) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StopInstance.ProtoReflect.Descriptor instead.
 func (*StopInstance) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{48}
+	return file_node_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *StopInstance) GetId() string {
@@ -4351,7 +4473,7 @@ type Expect struct {
 
 func (x *Expect) Reset() {
 	*x = Expect{}
-	mi := &file_node_proto_msgTypes[49]
+	mi := &file_node_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4363,7 +4485,7 @@ func (x *Expect) String() string {
 func (*Expect) ProtoMessage() {}
 
 func (x *Expect) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[49]
+	mi := &file_node_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4376,7 +4498,7 @@ func (x *Expect) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Expect.ProtoReflect.Descriptor instead.
 func (*Expect) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{49}
+	return file_node_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *Expect) GetRequest() string {
@@ -4453,7 +4575,7 @@ type Bound struct {
 
 func (x *Bound) Reset() {
 	*x = Bound{}
-	mi := &file_node_proto_msgTypes[50]
+	mi := &file_node_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4465,7 +4587,7 @@ func (x *Bound) String() string {
 func (*Bound) ProtoMessage() {}
 
 func (x *Bound) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[50]
+	mi := &file_node_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4478,7 +4600,7 @@ func (x *Bound) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Bound.ProtoReflect.Descriptor instead.
 func (*Bound) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{50}
+	return file_node_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *Bound) GetRequest() string {
@@ -4548,7 +4670,7 @@ type Keys struct {
 
 func (x *Keys) Reset() {
 	*x = Keys{}
-	mi := &file_node_proto_msgTypes[51]
+	mi := &file_node_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4560,7 +4682,7 @@ func (x *Keys) String() string {
 func (*Keys) ProtoMessage() {}
 
 func (x *Keys) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[51]
+	mi := &file_node_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4573,7 +4695,7 @@ func (x *Keys) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Keys.ProtoReflect.Descriptor instead.
 func (*Keys) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{51}
+	return file_node_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *Keys) GetKeys() [][]byte {
@@ -4597,7 +4719,7 @@ type Refused struct {
 
 func (x *Refused) Reset() {
 	*x = Refused{}
-	mi := &file_node_proto_msgTypes[52]
+	mi := &file_node_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4609,7 +4731,7 @@ func (x *Refused) String() string {
 func (*Refused) ProtoMessage() {}
 
 func (x *Refused) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[52]
+	mi := &file_node_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4622,7 +4744,7 @@ func (x *Refused) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Refused.ProtoReflect.Descriptor instead.
 func (*Refused) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{52}
+	return file_node_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *Refused) GetRequest() string {
@@ -4677,7 +4799,7 @@ type DescribeRequest struct {
 
 func (x *DescribeRequest) Reset() {
 	*x = DescribeRequest{}
-	mi := &file_node_proto_msgTypes[53]
+	mi := &file_node_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4689,7 +4811,7 @@ func (x *DescribeRequest) String() string {
 func (*DescribeRequest) ProtoMessage() {}
 
 func (x *DescribeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[53]
+	mi := &file_node_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4702,7 +4824,7 @@ func (x *DescribeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DescribeRequest.ProtoReflect.Descriptor instead.
 func (*DescribeRequest) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{53}
+	return file_node_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *DescribeRequest) GetSandbox() string {
@@ -4754,7 +4876,7 @@ type Pod struct {
 
 func (x *Pod) Reset() {
 	*x = Pod{}
-	mi := &file_node_proto_msgTypes[54]
+	mi := &file_node_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4766,7 +4888,7 @@ func (x *Pod) String() string {
 func (*Pod) ProtoMessage() {}
 
 func (x *Pod) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[54]
+	mi := &file_node_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4779,7 +4901,7 @@ func (x *Pod) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Pod.ProtoReflect.Descriptor instead.
 func (*Pod) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{54}
+	return file_node_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *Pod) GetNamespace() string {
@@ -4820,7 +4942,7 @@ type GoneRequest struct {
 
 func (x *GoneRequest) Reset() {
 	*x = GoneRequest{}
-	mi := &file_node_proto_msgTypes[55]
+	mi := &file_node_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4832,7 +4954,7 @@ func (x *GoneRequest) String() string {
 func (*GoneRequest) ProtoMessage() {}
 
 func (x *GoneRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[55]
+	mi := &file_node_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4845,7 +4967,7 @@ func (x *GoneRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GoneRequest.ProtoReflect.Descriptor instead.
 func (*GoneRequest) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{55}
+	return file_node_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *GoneRequest) GetSandbox() string {
@@ -4870,7 +4992,7 @@ type GoneResponse struct {
 
 func (x *GoneResponse) Reset() {
 	*x = GoneResponse{}
-	mi := &file_node_proto_msgTypes[56]
+	mi := &file_node_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4882,7 +5004,7 @@ func (x *GoneResponse) String() string {
 func (*GoneResponse) ProtoMessage() {}
 
 func (x *GoneResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[56]
+	mi := &file_node_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4895,7 +5017,7 @@ func (x *GoneResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GoneResponse.ProtoReflect.Descriptor instead.
 func (*GoneResponse) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{56}
+	return file_node_proto_rawDescGZIP(), []int{58}
 }
 
 type MountsRequest struct {
@@ -4908,7 +5030,7 @@ type MountsRequest struct {
 
 func (x *MountsRequest) Reset() {
 	*x = MountsRequest{}
-	mi := &file_node_proto_msgTypes[57]
+	mi := &file_node_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4920,7 +5042,7 @@ func (x *MountsRequest) String() string {
 func (*MountsRequest) ProtoMessage() {}
 
 func (x *MountsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[57]
+	mi := &file_node_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4933,7 +5055,7 @@ func (x *MountsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MountsRequest.ProtoReflect.Descriptor instead.
 func (*MountsRequest) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{57}
+	return file_node_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *MountsRequest) GetSandbox() string {
@@ -4960,7 +5082,7 @@ type MountsResponse struct {
 
 func (x *MountsResponse) Reset() {
 	*x = MountsResponse{}
-	mi := &file_node_proto_msgTypes[58]
+	mi := &file_node_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4972,7 +5094,7 @@ func (x *MountsResponse) String() string {
 func (*MountsResponse) ProtoMessage() {}
 
 func (x *MountsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[58]
+	mi := &file_node_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4985,7 +5107,7 @@ func (x *MountsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MountsResponse.ProtoReflect.Descriptor instead.
 func (*MountsResponse) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{58}
+	return file_node_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *MountsResponse) GetMounts() []*Mount {
@@ -5005,7 +5127,7 @@ type StageRequest struct {
 
 func (x *StageRequest) Reset() {
 	*x = StageRequest{}
-	mi := &file_node_proto_msgTypes[59]
+	mi := &file_node_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5017,7 +5139,7 @@ func (x *StageRequest) String() string {
 func (*StageRequest) ProtoMessage() {}
 
 func (x *StageRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[59]
+	mi := &file_node_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5030,7 +5152,7 @@ func (x *StageRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StageRequest.ProtoReflect.Descriptor instead.
 func (*StageRequest) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{59}
+	return file_node_proto_rawDescGZIP(), []int{61}
 }
 
 func (x *StageRequest) GetSandbox() string {
@@ -5055,7 +5177,7 @@ type StageResponse struct {
 
 func (x *StageResponse) Reset() {
 	*x = StageResponse{}
-	mi := &file_node_proto_msgTypes[60]
+	mi := &file_node_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5067,7 +5189,7 @@ func (x *StageResponse) String() string {
 func (*StageResponse) ProtoMessage() {}
 
 func (x *StageResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[60]
+	mi := &file_node_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5080,7 +5202,7 @@ func (x *StageResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StageResponse.ProtoReflect.Descriptor instead.
 func (*StageResponse) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{60}
+	return file_node_proto_rawDescGZIP(), []int{62}
 }
 
 type DescribeResponse struct {
@@ -5105,7 +5227,7 @@ type DescribeResponse struct {
 
 func (x *DescribeResponse) Reset() {
 	*x = DescribeResponse{}
-	mi := &file_node_proto_msgTypes[61]
+	mi := &file_node_proto_msgTypes[63]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5117,7 +5239,7 @@ func (x *DescribeResponse) String() string {
 func (*DescribeResponse) ProtoMessage() {}
 
 func (x *DescribeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[61]
+	mi := &file_node_proto_msgTypes[63]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5130,7 +5252,7 @@ func (x *DescribeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DescribeResponse.ProtoReflect.Descriptor instead.
 func (*DescribeResponse) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{61}
+	return file_node_proto_rawDescGZIP(), []int{63}
 }
 
 func (x *DescribeResponse) GetMounts() []*Mount {
@@ -5203,7 +5325,7 @@ type Endpoint struct {
 
 func (x *Endpoint) Reset() {
 	*x = Endpoint{}
-	mi := &file_node_proto_msgTypes[62]
+	mi := &file_node_proto_msgTypes[64]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5215,7 +5337,7 @@ func (x *Endpoint) String() string {
 func (*Endpoint) ProtoMessage() {}
 
 func (x *Endpoint) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[62]
+	mi := &file_node_proto_msgTypes[64]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5228,7 +5350,7 @@ func (x *Endpoint) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Endpoint.ProtoReflect.Descriptor instead.
 func (*Endpoint) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{62}
+	return file_node_proto_rawDescGZIP(), []int{64}
 }
 
 func (x *Endpoint) GetName() string {
@@ -5264,7 +5386,7 @@ type Mount struct {
 
 func (x *Mount) Reset() {
 	*x = Mount{}
-	mi := &file_node_proto_msgTypes[63]
+	mi := &file_node_proto_msgTypes[65]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5276,7 +5398,7 @@ func (x *Mount) String() string {
 func (*Mount) ProtoMessage() {}
 
 func (x *Mount) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[63]
+	mi := &file_node_proto_msgTypes[65]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5289,7 +5411,7 @@ func (x *Mount) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Mount.ProtoReflect.Descriptor instead.
 func (*Mount) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{63}
+	return file_node_proto_rawDescGZIP(), []int{65}
 }
 
 func (x *Mount) GetSource() string {
@@ -5323,7 +5445,7 @@ const file_node_proto_rawDesc = "" +
 	"\x13certificate_request\x18\x01 \x01(\fR\x12certificateRequest\"O\n" +
 	"\rIssueResponse\x12 \n" +
 	"\vcertificate\x18\x01 \x01(\fR\vcertificate\x12\x1c\n" +
-	"\tauthority\x18\x02 \x01(\fR\tauthority\"\xfa\x05\n" +
+	"\tauthority\x18\x02 \x01(\fR\tauthority\"\xd8\x06\n" +
 	"\vNodeMessage\x129\n" +
 	"\bregister\x18\x01 \x01(\v2\x1b.headstart.node.v1.RegisterH\x00R\bregister\x129\n" +
 	"\bactivate\x18\x02 \x01(\v2\x1b.headstart.node.v1.ActivateH\x00R\bactivate\x12?\n" +
@@ -5337,7 +5459,8 @@ const file_node_proto_rawDesc = "" +
 	"\x0estore_problems\x18\x14 \x01(\v2 .headstart.node.v1.StoreProblemsH\x00R\rstoreProblems\x12<\n" +
 	"\tconfirmed\x18\x15 \x01(\v2\x1c.headstart.node.v1.ConfirmedH\x00R\tconfirmed\x12D\n" +
 	"\fcache_answer\x18\xc8\x01 \x01(\v2\x1e.headstart.node.v1.CacheAnswerH\x00R\vcacheAnswer\x121\n" +
-	"\x05keeps\x18\xdc\x01 \x01(\v2\x18.headstart.node.v1.KeepsH\x00R\x05keepsB\x06\n" +
+	"\x05keeps\x18\xdc\x01 \x01(\v2\x18.headstart.node.v1.KeepsH\x00R\x05keeps\x12\\\n" +
+	"\x14destination_problems\x18\xfa\x01 \x01(\v2&.headstart.node.v1.DestinationProblemsH\x00R\x13destinationProblemsB\x06\n" +
 	"\x04kind\"\xbb\a\n" +
 	"\x0eControlMessage\x12<\n" +
 	"\tfunctions\x18\x01 \x01(\v2\x1c.headstart.node.v1.FunctionsH\x00R\tfunctions\x128\n" +
@@ -5561,10 +5684,16 @@ const file_node_proto_rawDesc = "" +
 	"\bproblems\x18\x01 \x03(\v2\x1f.headstart.node.v1.StoreProblemR\bproblems\">\n" +
 	"\fStoreProblem\x12\x14\n" +
 	"\x05store\x18\x01 \x01(\tR\x05store\x12\x18\n" +
-	"\amessage\x18\x02 \x01(\tR\amessage\"x\n" +
+	"\amessage\x18\x02 \x01(\tR\amessage\"X\n" +
+	"\x13DestinationProblems\x12A\n" +
+	"\bproblems\x18\x01 \x03(\v2%.headstart.node.v1.DestinationProblemR\bproblems\"P\n" +
+	"\x12DestinationProblem\x12 \n" +
+	"\vdestination\x18\x01 \x01(\tR\vdestination\x12\x18\n" +
+	"\amessage\x18\x02 \x01(\tR\amessage\"\xbd\x01\n" +
 	"\tFunctions\x129\n" +
 	"\tfunctions\x18\x01 \x03(\v2\x1b.headstart.node.v1.FunctionR\tfunctions\x120\n" +
-	"\x06stores\x18\x02 \x03(\v2\x18.headstart.node.v1.StoreR\x06stores\"\xf1\x01\n" +
+	"\x06stores\x18\x02 \x03(\v2\x18.headstart.node.v1.StoreR\x06stores\x12C\n" +
+	"\fdestinations\x18\xfa\x01 \x03(\v2\x1e.headstart.node.v1.DestinationR\fdestinations\"\xf1\x01\n" +
 	"\x0fFunctionChanges\x129\n" +
 	"\tfunctions\x18\x01 \x03(\v2\x1b.headstart.node.v1.FunctionR\tfunctions\x12\x18\n" +
 	"\aremoved\x18\x02 \x03(\tR\aremoved\x120\n" +
@@ -5799,7 +5928,7 @@ func file_node_proto_rawDescGZIP() []byte {
 }
 
 var file_node_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_node_proto_msgTypes = make([]protoimpl.MessageInfo, 77)
+var file_node_proto_msgTypes = make([]protoimpl.MessageInfo, 79)
 var file_node_proto_goTypes = []any{
 	(Phase)(0),                    // 0: headstart.node.v1.Phase
 	(CacheVerb)(0),                // 1: headstart.node.v1.CacheVerb
@@ -5842,156 +5971,161 @@ var file_node_proto_goTypes = []any{
 	(*GatewayRefusal)(nil),        // 38: headstart.node.v1.GatewayRefusal
 	(*StoreProblems)(nil),         // 39: headstart.node.v1.StoreProblems
 	(*StoreProblem)(nil),          // 40: headstart.node.v1.StoreProblem
-	(*Functions)(nil),             // 41: headstart.node.v1.Functions
-	(*FunctionChanges)(nil),       // 42: headstart.node.v1.FunctionChanges
-	(*Function)(nil),              // 43: headstart.node.v1.Function
-	(*Store)(nil),                 // 44: headstart.node.v1.Store
-	(*Destination)(nil),           // 45: headstart.node.v1.Destination
-	(*DestinationTLS)(nil),        // 46: headstart.node.v1.DestinationTLS
-	(*Triggers)(nil),              // 47: headstart.node.v1.Triggers
-	(*Trigger)(nil),               // 48: headstart.node.v1.Trigger
-	(*StartInstance)(nil),         // 49: headstart.node.v1.StartInstance
-	(*StopInstance)(nil),          // 50: headstart.node.v1.StopInstance
-	(*Expect)(nil),                // 51: headstart.node.v1.Expect
-	(*Bound)(nil),                 // 52: headstart.node.v1.Bound
-	(*Keys)(nil),                  // 53: headstart.node.v1.Keys
-	(*Refused)(nil),               // 54: headstart.node.v1.Refused
-	(*DescribeRequest)(nil),       // 55: headstart.node.v1.DescribeRequest
-	(*Pod)(nil),                   // 56: headstart.node.v1.Pod
-	(*GoneRequest)(nil),           // 57: headstart.node.v1.GoneRequest
-	(*GoneResponse)(nil),          // 58: headstart.node.v1.GoneResponse
-	(*MountsRequest)(nil),         // 59: headstart.node.v1.MountsRequest
-	(*MountsResponse)(nil),        // 60: headstart.node.v1.MountsResponse
-	(*StageRequest)(nil),          // 61: headstart.node.v1.StageRequest
-	(*StageResponse)(nil),         // 62: headstart.node.v1.StageResponse
-	(*DescribeResponse)(nil),      // 63: headstart.node.v1.DescribeResponse
-	(*Endpoint)(nil),              // 64: headstart.node.v1.Endpoint
-	(*Mount)(nil),                 // 65: headstart.node.v1.Mount
-	nil,                           // 66: headstart.node.v1.Activate.InputsEntry
-	nil,                           // 67: headstart.node.v1.Load.InFlightEntry
-	nil,                           // 68: headstart.node.v1.EndpointSignals.NamedMetricsEntry
-	nil,                           // 69: headstart.node.v1.FunctionSignals.NamedMetricsEntry
-	nil,                           // 70: headstart.node.v1.Function.EnvEntry
-	nil,                           // 71: headstart.node.v1.Function.InputTemplatesEntry
-	nil,                           // 72: headstart.node.v1.Store.FreshEntry
-	nil,                           // 73: headstart.node.v1.Store.WriteEntry
-	nil,                           // 74: headstart.node.v1.Trigger.InputsEntry
-	nil,                           // 75: headstart.node.v1.Expect.InputsEntry
-	nil,                           // 76: headstart.node.v1.Bound.RelayHeadersEntry
-	nil,                           // 77: headstart.node.v1.DescribeResponse.EnvEntry
-	nil,                           // 78: headstart.node.v1.Endpoint.EnvEntry
-	(*durationpb.Duration)(nil),   // 79: google.protobuf.Duration
-	(*timestamppb.Timestamp)(nil), // 80: google.protobuf.Timestamp
+	(*DestinationProblems)(nil),   // 41: headstart.node.v1.DestinationProblems
+	(*DestinationProblem)(nil),    // 42: headstart.node.v1.DestinationProblem
+	(*Functions)(nil),             // 43: headstart.node.v1.Functions
+	(*FunctionChanges)(nil),       // 44: headstart.node.v1.FunctionChanges
+	(*Function)(nil),              // 45: headstart.node.v1.Function
+	(*Store)(nil),                 // 46: headstart.node.v1.Store
+	(*Destination)(nil),           // 47: headstart.node.v1.Destination
+	(*DestinationTLS)(nil),        // 48: headstart.node.v1.DestinationTLS
+	(*Triggers)(nil),              // 49: headstart.node.v1.Triggers
+	(*Trigger)(nil),               // 50: headstart.node.v1.Trigger
+	(*StartInstance)(nil),         // 51: headstart.node.v1.StartInstance
+	(*StopInstance)(nil),          // 52: headstart.node.v1.StopInstance
+	(*Expect)(nil),                // 53: headstart.node.v1.Expect
+	(*Bound)(nil),                 // 54: headstart.node.v1.Bound
+	(*Keys)(nil),                  // 55: headstart.node.v1.Keys
+	(*Refused)(nil),               // 56: headstart.node.v1.Refused
+	(*DescribeRequest)(nil),       // 57: headstart.node.v1.DescribeRequest
+	(*Pod)(nil),                   // 58: headstart.node.v1.Pod
+	(*GoneRequest)(nil),           // 59: headstart.node.v1.GoneRequest
+	(*GoneResponse)(nil),          // 60: headstart.node.v1.GoneResponse
+	(*MountsRequest)(nil),         // 61: headstart.node.v1.MountsRequest
+	(*MountsResponse)(nil),        // 62: headstart.node.v1.MountsResponse
+	(*StageRequest)(nil),          // 63: headstart.node.v1.StageRequest
+	(*StageResponse)(nil),         // 64: headstart.node.v1.StageResponse
+	(*DescribeResponse)(nil),      // 65: headstart.node.v1.DescribeResponse
+	(*Endpoint)(nil),              // 66: headstart.node.v1.Endpoint
+	(*Mount)(nil),                 // 67: headstart.node.v1.Mount
+	nil,                           // 68: headstart.node.v1.Activate.InputsEntry
+	nil,                           // 69: headstart.node.v1.Load.InFlightEntry
+	nil,                           // 70: headstart.node.v1.EndpointSignals.NamedMetricsEntry
+	nil,                           // 71: headstart.node.v1.FunctionSignals.NamedMetricsEntry
+	nil,                           // 72: headstart.node.v1.Function.EnvEntry
+	nil,                           // 73: headstart.node.v1.Function.InputTemplatesEntry
+	nil,                           // 74: headstart.node.v1.Store.FreshEntry
+	nil,                           // 75: headstart.node.v1.Store.WriteEntry
+	nil,                           // 76: headstart.node.v1.Trigger.InputsEntry
+	nil,                           // 77: headstart.node.v1.Expect.InputsEntry
+	nil,                           // 78: headstart.node.v1.Bound.RelayHeadersEntry
+	nil,                           // 79: headstart.node.v1.DescribeResponse.EnvEntry
+	nil,                           // 80: headstart.node.v1.Endpoint.EnvEntry
+	(*durationpb.Duration)(nil),   // 81: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil), // 82: google.protobuf.Timestamp
 }
 var file_node_proto_depIdxs = []int32{
-	6,  // 0: headstart.node.v1.NodeMessage.register:type_name -> headstart.node.v1.Register
-	7,  // 1: headstart.node.v1.NodeMessage.activate:type_name -> headstart.node.v1.Activate
-	8,  // 2: headstart.node.v1.NodeMessage.instance:type_name -> headstart.node.v1.InstanceStatus
-	14, // 3: headstart.node.v1.NodeMessage.load:type_name -> headstart.node.v1.Load
-	15, // 4: headstart.node.v1.NodeMessage.event:type_name -> headstart.node.v1.Event
-	31, // 5: headstart.node.v1.NodeMessage.round_trips:type_name -> headstart.node.v1.RoundTrips
-	33, // 6: headstart.node.v1.NodeMessage.signals:type_name -> headstart.node.v1.Signals
-	37, // 7: headstart.node.v1.NodeMessage.gateway_refusals:type_name -> headstart.node.v1.GatewayRefusals
-	39, // 8: headstart.node.v1.NodeMessage.store_problems:type_name -> headstart.node.v1.StoreProblems
-	29, // 9: headstart.node.v1.NodeMessage.confirmed:type_name -> headstart.node.v1.Confirmed
-	22, // 10: headstart.node.v1.NodeMessage.cache_answer:type_name -> headstart.node.v1.CacheAnswer
-	25, // 11: headstart.node.v1.NodeMessage.keeps:type_name -> headstart.node.v1.Keeps
-	41, // 12: headstart.node.v1.ControlMessage.functions:type_name -> headstart.node.v1.Functions
-	49, // 13: headstart.node.v1.ControlMessage.start:type_name -> headstart.node.v1.StartInstance
-	50, // 14: headstart.node.v1.ControlMessage.stop:type_name -> headstart.node.v1.StopInstance
-	51, // 15: headstart.node.v1.ControlMessage.expect:type_name -> headstart.node.v1.Expect
-	52, // 16: headstart.node.v1.ControlMessage.bound:type_name -> headstart.node.v1.Bound
-	54, // 17: headstart.node.v1.ControlMessage.refused:type_name -> headstart.node.v1.Refused
-	9,  // 18: headstart.node.v1.ControlMessage.instances:type_name -> headstart.node.v1.Instances
-	47, // 19: headstart.node.v1.ControlMessage.triggers:type_name -> headstart.node.v1.Triggers
-	16, // 20: headstart.node.v1.ControlMessage.neighbours:type_name -> headstart.node.v1.Neighbours
-	27, // 21: headstart.node.v1.ControlMessage.in_charge:type_name -> headstart.node.v1.InCharge
-	28, // 22: headstart.node.v1.ControlMessage.confirm:type_name -> headstart.node.v1.Confirm
-	53, // 23: headstart.node.v1.ControlMessage.keys:type_name -> headstart.node.v1.Keys
-	42, // 24: headstart.node.v1.ControlMessage.function_changes:type_name -> headstart.node.v1.FunctionChanges
-	18, // 25: headstart.node.v1.ControlMessage.site:type_name -> headstart.node.v1.Site
-	19, // 26: headstart.node.v1.ControlMessage.passes:type_name -> headstart.node.v1.Passes
-	21, // 27: headstart.node.v1.ControlMessage.cache_call:type_name -> headstart.node.v1.CacheCall
-	8,  // 28: headstart.node.v1.Register.instances:type_name -> headstart.node.v1.InstanceStatus
-	66, // 29: headstart.node.v1.Activate.inputs:type_name -> headstart.node.v1.Activate.InputsEntry
-	0,  // 30: headstart.node.v1.InstanceStatus.phase:type_name -> headstart.node.v1.Phase
-	8,  // 31: headstart.node.v1.Instances.instances:type_name -> headstart.node.v1.InstanceStatus
-	13, // 32: headstart.node.v1.Instances.jobs:type_name -> headstart.node.v1.Job
-	11, // 33: headstart.node.v1.Instances.volumes:type_name -> headstart.node.v1.Volumes
-	10, // 34: headstart.node.v1.Instances.connections:type_name -> headstart.node.v1.Connections
-	12, // 35: headstart.node.v1.Volumes.volumes:type_name -> headstart.node.v1.Volume
-	79, // 36: headstart.node.v1.Volumes.wait:type_name -> google.protobuf.Duration
-	54, // 37: headstart.node.v1.Volumes.refused:type_name -> headstart.node.v1.Refused
-	79, // 38: headstart.node.v1.Job.ready_timeout:type_name -> google.protobuf.Duration
-	54, // 39: headstart.node.v1.Job.refused:type_name -> headstart.node.v1.Refused
-	67, // 40: headstart.node.v1.Load.in_flight:type_name -> headstart.node.v1.Load.InFlightEntry
-	80, // 41: headstart.node.v1.Event.at:type_name -> google.protobuf.Timestamp
-	17, // 42: headstart.node.v1.Neighbours.neighbours:type_name -> headstart.node.v1.Neighbour
-	17, // 43: headstart.node.v1.Site.members:type_name -> headstart.node.v1.Neighbour
-	20, // 44: headstart.node.v1.Passes.passes:type_name -> headstart.node.v1.Pass
-	1,  // 45: headstart.node.v1.CacheCall.verb:type_name -> headstart.node.v1.CacheVerb
-	23, // 46: headstart.node.v1.CacheAnswer.entries:type_name -> headstart.node.v1.CacheEntry
-	54, // 47: headstart.node.v1.CacheAnswer.refused:type_name -> headstart.node.v1.Refused
-	24, // 48: headstart.node.v1.CacheEntry.advice:type_name -> headstart.node.v1.Advice
-	26, // 49: headstart.node.v1.Keeps.volumes:type_name -> headstart.node.v1.KeptVolume
-	30, // 50: headstart.node.v1.RoundTrips.coordinate:type_name -> headstart.node.v1.Coordinate
-	32, // 51: headstart.node.v1.RoundTrips.measured:type_name -> headstart.node.v1.RoundTrip
-	79, // 52: headstart.node.v1.RoundTrip.age:type_name -> google.protobuf.Duration
-	36, // 53: headstart.node.v1.Signals.functions:type_name -> headstart.node.v1.FunctionSignals
-	34, // 54: headstart.node.v1.Signals.routed:type_name -> headstart.node.v1.RoutedSignals
-	35, // 55: headstart.node.v1.RoutedSignals.endpoints:type_name -> headstart.node.v1.EndpointSignals
-	68, // 56: headstart.node.v1.EndpointSignals.named_metrics:type_name -> headstart.node.v1.EndpointSignals.NamedMetricsEntry
-	69, // 57: headstart.node.v1.FunctionSignals.named_metrics:type_name -> headstart.node.v1.FunctionSignals.NamedMetricsEntry
-	38, // 58: headstart.node.v1.GatewayRefusals.refusals:type_name -> headstart.node.v1.GatewayRefusal
-	40, // 59: headstart.node.v1.StoreProblems.problems:type_name -> headstart.node.v1.StoreProblem
-	43, // 60: headstart.node.v1.Functions.functions:type_name -> headstart.node.v1.Function
-	44, // 61: headstart.node.v1.Functions.stores:type_name -> headstart.node.v1.Store
-	43, // 62: headstart.node.v1.FunctionChanges.functions:type_name -> headstart.node.v1.Function
-	44, // 63: headstart.node.v1.FunctionChanges.stores:type_name -> headstart.node.v1.Store
-	45, // 64: headstart.node.v1.FunctionChanges.destinations:type_name -> headstart.node.v1.Destination
-	70, // 65: headstart.node.v1.Function.env:type_name -> headstart.node.v1.Function.EnvEntry
-	79, // 66: headstart.node.v1.Function.ready_timeout:type_name -> google.protobuf.Duration
-	79, // 67: headstart.node.v1.Function.request_timeout:type_name -> google.protobuf.Duration
-	71, // 68: headstart.node.v1.Function.input_templates:type_name -> headstart.node.v1.Function.InputTemplatesEntry
-	72, // 69: headstart.node.v1.Store.fresh:type_name -> headstart.node.v1.Store.FreshEntry
-	73, // 70: headstart.node.v1.Store.write:type_name -> headstart.node.v1.Store.WriteEntry
-	46, // 71: headstart.node.v1.Destination.tls:type_name -> headstart.node.v1.DestinationTLS
-	48, // 72: headstart.node.v1.Triggers.triggers:type_name -> headstart.node.v1.Trigger
-	74, // 73: headstart.node.v1.Trigger.inputs:type_name -> headstart.node.v1.Trigger.InputsEntry
-	43, // 74: headstart.node.v1.StartInstance.function:type_name -> headstart.node.v1.Function
-	13, // 75: headstart.node.v1.StartInstance.job:type_name -> headstart.node.v1.Job
-	11, // 76: headstart.node.v1.StartInstance.volumes:type_name -> headstart.node.v1.Volumes
-	10, // 77: headstart.node.v1.StartInstance.connections:type_name -> headstart.node.v1.Connections
-	79, // 78: headstart.node.v1.StopInstance.grace:type_name -> google.protobuf.Duration
-	75, // 79: headstart.node.v1.Expect.inputs:type_name -> headstart.node.v1.Expect.InputsEntry
-	76, // 80: headstart.node.v1.Bound.relay_headers:type_name -> headstart.node.v1.Bound.RelayHeadersEntry
-	56, // 81: headstart.node.v1.DescribeRequest.pod:type_name -> headstart.node.v1.Pod
-	56, // 82: headstart.node.v1.GoneRequest.pod:type_name -> headstart.node.v1.Pod
-	56, // 83: headstart.node.v1.MountsRequest.pod:type_name -> headstart.node.v1.Pod
-	65, // 84: headstart.node.v1.MountsResponse.mounts:type_name -> headstart.node.v1.Mount
-	56, // 85: headstart.node.v1.StageRequest.pod:type_name -> headstart.node.v1.Pod
-	65, // 86: headstart.node.v1.DescribeResponse.mounts:type_name -> headstart.node.v1.Mount
-	77, // 87: headstart.node.v1.DescribeResponse.env:type_name -> headstart.node.v1.DescribeResponse.EnvEntry
-	64, // 88: headstart.node.v1.DescribeResponse.endpoints:type_name -> headstart.node.v1.Endpoint
-	78, // 89: headstart.node.v1.Endpoint.env:type_name -> headstart.node.v1.Endpoint.EnvEntry
-	79, // 90: headstart.node.v1.Store.FreshEntry.value:type_name -> google.protobuf.Duration
-	4,  // 91: headstart.node.v1.ControlPlane.Connect:input_type -> headstart.node.v1.NodeMessage
-	2,  // 92: headstart.node.v1.Identity.Issue:input_type -> headstart.node.v1.IssueRequest
-	55, // 93: headstart.node.v1.Sandboxes.Describe:input_type -> headstart.node.v1.DescribeRequest
-	57, // 94: headstart.node.v1.Sandboxes.Gone:input_type -> headstart.node.v1.GoneRequest
-	59, // 95: headstart.node.v1.Sandboxes.Mounts:input_type -> headstart.node.v1.MountsRequest
-	61, // 96: headstart.node.v1.Sandboxes.Stage:input_type -> headstart.node.v1.StageRequest
-	5,  // 97: headstart.node.v1.ControlPlane.Connect:output_type -> headstart.node.v1.ControlMessage
-	3,  // 98: headstart.node.v1.Identity.Issue:output_type -> headstart.node.v1.IssueResponse
-	63, // 99: headstart.node.v1.Sandboxes.Describe:output_type -> headstart.node.v1.DescribeResponse
-	58, // 100: headstart.node.v1.Sandboxes.Gone:output_type -> headstart.node.v1.GoneResponse
-	60, // 101: headstart.node.v1.Sandboxes.Mounts:output_type -> headstart.node.v1.MountsResponse
-	62, // 102: headstart.node.v1.Sandboxes.Stage:output_type -> headstart.node.v1.StageResponse
-	97, // [97:103] is the sub-list for method output_type
-	91, // [91:97] is the sub-list for method input_type
-	91, // [91:91] is the sub-list for extension type_name
-	91, // [91:91] is the sub-list for extension extendee
-	0,  // [0:91] is the sub-list for field type_name
+	6,   // 0: headstart.node.v1.NodeMessage.register:type_name -> headstart.node.v1.Register
+	7,   // 1: headstart.node.v1.NodeMessage.activate:type_name -> headstart.node.v1.Activate
+	8,   // 2: headstart.node.v1.NodeMessage.instance:type_name -> headstart.node.v1.InstanceStatus
+	14,  // 3: headstart.node.v1.NodeMessage.load:type_name -> headstart.node.v1.Load
+	15,  // 4: headstart.node.v1.NodeMessage.event:type_name -> headstart.node.v1.Event
+	31,  // 5: headstart.node.v1.NodeMessage.round_trips:type_name -> headstart.node.v1.RoundTrips
+	33,  // 6: headstart.node.v1.NodeMessage.signals:type_name -> headstart.node.v1.Signals
+	37,  // 7: headstart.node.v1.NodeMessage.gateway_refusals:type_name -> headstart.node.v1.GatewayRefusals
+	39,  // 8: headstart.node.v1.NodeMessage.store_problems:type_name -> headstart.node.v1.StoreProblems
+	29,  // 9: headstart.node.v1.NodeMessage.confirmed:type_name -> headstart.node.v1.Confirmed
+	22,  // 10: headstart.node.v1.NodeMessage.cache_answer:type_name -> headstart.node.v1.CacheAnswer
+	25,  // 11: headstart.node.v1.NodeMessage.keeps:type_name -> headstart.node.v1.Keeps
+	41,  // 12: headstart.node.v1.NodeMessage.destination_problems:type_name -> headstart.node.v1.DestinationProblems
+	43,  // 13: headstart.node.v1.ControlMessage.functions:type_name -> headstart.node.v1.Functions
+	51,  // 14: headstart.node.v1.ControlMessage.start:type_name -> headstart.node.v1.StartInstance
+	52,  // 15: headstart.node.v1.ControlMessage.stop:type_name -> headstart.node.v1.StopInstance
+	53,  // 16: headstart.node.v1.ControlMessage.expect:type_name -> headstart.node.v1.Expect
+	54,  // 17: headstart.node.v1.ControlMessage.bound:type_name -> headstart.node.v1.Bound
+	56,  // 18: headstart.node.v1.ControlMessage.refused:type_name -> headstart.node.v1.Refused
+	9,   // 19: headstart.node.v1.ControlMessage.instances:type_name -> headstart.node.v1.Instances
+	49,  // 20: headstart.node.v1.ControlMessage.triggers:type_name -> headstart.node.v1.Triggers
+	16,  // 21: headstart.node.v1.ControlMessage.neighbours:type_name -> headstart.node.v1.Neighbours
+	27,  // 22: headstart.node.v1.ControlMessage.in_charge:type_name -> headstart.node.v1.InCharge
+	28,  // 23: headstart.node.v1.ControlMessage.confirm:type_name -> headstart.node.v1.Confirm
+	55,  // 24: headstart.node.v1.ControlMessage.keys:type_name -> headstart.node.v1.Keys
+	44,  // 25: headstart.node.v1.ControlMessage.function_changes:type_name -> headstart.node.v1.FunctionChanges
+	18,  // 26: headstart.node.v1.ControlMessage.site:type_name -> headstart.node.v1.Site
+	19,  // 27: headstart.node.v1.ControlMessage.passes:type_name -> headstart.node.v1.Passes
+	21,  // 28: headstart.node.v1.ControlMessage.cache_call:type_name -> headstart.node.v1.CacheCall
+	8,   // 29: headstart.node.v1.Register.instances:type_name -> headstart.node.v1.InstanceStatus
+	68,  // 30: headstart.node.v1.Activate.inputs:type_name -> headstart.node.v1.Activate.InputsEntry
+	0,   // 31: headstart.node.v1.InstanceStatus.phase:type_name -> headstart.node.v1.Phase
+	8,   // 32: headstart.node.v1.Instances.instances:type_name -> headstart.node.v1.InstanceStatus
+	13,  // 33: headstart.node.v1.Instances.jobs:type_name -> headstart.node.v1.Job
+	11,  // 34: headstart.node.v1.Instances.volumes:type_name -> headstart.node.v1.Volumes
+	10,  // 35: headstart.node.v1.Instances.connections:type_name -> headstart.node.v1.Connections
+	12,  // 36: headstart.node.v1.Volumes.volumes:type_name -> headstart.node.v1.Volume
+	81,  // 37: headstart.node.v1.Volumes.wait:type_name -> google.protobuf.Duration
+	56,  // 38: headstart.node.v1.Volumes.refused:type_name -> headstart.node.v1.Refused
+	81,  // 39: headstart.node.v1.Job.ready_timeout:type_name -> google.protobuf.Duration
+	56,  // 40: headstart.node.v1.Job.refused:type_name -> headstart.node.v1.Refused
+	69,  // 41: headstart.node.v1.Load.in_flight:type_name -> headstart.node.v1.Load.InFlightEntry
+	82,  // 42: headstart.node.v1.Event.at:type_name -> google.protobuf.Timestamp
+	17,  // 43: headstart.node.v1.Neighbours.neighbours:type_name -> headstart.node.v1.Neighbour
+	17,  // 44: headstart.node.v1.Site.members:type_name -> headstart.node.v1.Neighbour
+	20,  // 45: headstart.node.v1.Passes.passes:type_name -> headstart.node.v1.Pass
+	1,   // 46: headstart.node.v1.CacheCall.verb:type_name -> headstart.node.v1.CacheVerb
+	23,  // 47: headstart.node.v1.CacheAnswer.entries:type_name -> headstart.node.v1.CacheEntry
+	56,  // 48: headstart.node.v1.CacheAnswer.refused:type_name -> headstart.node.v1.Refused
+	24,  // 49: headstart.node.v1.CacheEntry.advice:type_name -> headstart.node.v1.Advice
+	26,  // 50: headstart.node.v1.Keeps.volumes:type_name -> headstart.node.v1.KeptVolume
+	30,  // 51: headstart.node.v1.RoundTrips.coordinate:type_name -> headstart.node.v1.Coordinate
+	32,  // 52: headstart.node.v1.RoundTrips.measured:type_name -> headstart.node.v1.RoundTrip
+	81,  // 53: headstart.node.v1.RoundTrip.age:type_name -> google.protobuf.Duration
+	36,  // 54: headstart.node.v1.Signals.functions:type_name -> headstart.node.v1.FunctionSignals
+	34,  // 55: headstart.node.v1.Signals.routed:type_name -> headstart.node.v1.RoutedSignals
+	35,  // 56: headstart.node.v1.RoutedSignals.endpoints:type_name -> headstart.node.v1.EndpointSignals
+	70,  // 57: headstart.node.v1.EndpointSignals.named_metrics:type_name -> headstart.node.v1.EndpointSignals.NamedMetricsEntry
+	71,  // 58: headstart.node.v1.FunctionSignals.named_metrics:type_name -> headstart.node.v1.FunctionSignals.NamedMetricsEntry
+	38,  // 59: headstart.node.v1.GatewayRefusals.refusals:type_name -> headstart.node.v1.GatewayRefusal
+	40,  // 60: headstart.node.v1.StoreProblems.problems:type_name -> headstart.node.v1.StoreProblem
+	42,  // 61: headstart.node.v1.DestinationProblems.problems:type_name -> headstart.node.v1.DestinationProblem
+	45,  // 62: headstart.node.v1.Functions.functions:type_name -> headstart.node.v1.Function
+	46,  // 63: headstart.node.v1.Functions.stores:type_name -> headstart.node.v1.Store
+	47,  // 64: headstart.node.v1.Functions.destinations:type_name -> headstart.node.v1.Destination
+	45,  // 65: headstart.node.v1.FunctionChanges.functions:type_name -> headstart.node.v1.Function
+	46,  // 66: headstart.node.v1.FunctionChanges.stores:type_name -> headstart.node.v1.Store
+	47,  // 67: headstart.node.v1.FunctionChanges.destinations:type_name -> headstart.node.v1.Destination
+	72,  // 68: headstart.node.v1.Function.env:type_name -> headstart.node.v1.Function.EnvEntry
+	81,  // 69: headstart.node.v1.Function.ready_timeout:type_name -> google.protobuf.Duration
+	81,  // 70: headstart.node.v1.Function.request_timeout:type_name -> google.protobuf.Duration
+	73,  // 71: headstart.node.v1.Function.input_templates:type_name -> headstart.node.v1.Function.InputTemplatesEntry
+	74,  // 72: headstart.node.v1.Store.fresh:type_name -> headstart.node.v1.Store.FreshEntry
+	75,  // 73: headstart.node.v1.Store.write:type_name -> headstart.node.v1.Store.WriteEntry
+	48,  // 74: headstart.node.v1.Destination.tls:type_name -> headstart.node.v1.DestinationTLS
+	50,  // 75: headstart.node.v1.Triggers.triggers:type_name -> headstart.node.v1.Trigger
+	76,  // 76: headstart.node.v1.Trigger.inputs:type_name -> headstart.node.v1.Trigger.InputsEntry
+	45,  // 77: headstart.node.v1.StartInstance.function:type_name -> headstart.node.v1.Function
+	13,  // 78: headstart.node.v1.StartInstance.job:type_name -> headstart.node.v1.Job
+	11,  // 79: headstart.node.v1.StartInstance.volumes:type_name -> headstart.node.v1.Volumes
+	10,  // 80: headstart.node.v1.StartInstance.connections:type_name -> headstart.node.v1.Connections
+	81,  // 81: headstart.node.v1.StopInstance.grace:type_name -> google.protobuf.Duration
+	77,  // 82: headstart.node.v1.Expect.inputs:type_name -> headstart.node.v1.Expect.InputsEntry
+	78,  // 83: headstart.node.v1.Bound.relay_headers:type_name -> headstart.node.v1.Bound.RelayHeadersEntry
+	58,  // 84: headstart.node.v1.DescribeRequest.pod:type_name -> headstart.node.v1.Pod
+	58,  // 85: headstart.node.v1.GoneRequest.pod:type_name -> headstart.node.v1.Pod
+	58,  // 86: headstart.node.v1.MountsRequest.pod:type_name -> headstart.node.v1.Pod
+	67,  // 87: headstart.node.v1.MountsResponse.mounts:type_name -> headstart.node.v1.Mount
+	58,  // 88: headstart.node.v1.StageRequest.pod:type_name -> headstart.node.v1.Pod
+	67,  // 89: headstart.node.v1.DescribeResponse.mounts:type_name -> headstart.node.v1.Mount
+	79,  // 90: headstart.node.v1.DescribeResponse.env:type_name -> headstart.node.v1.DescribeResponse.EnvEntry
+	66,  // 91: headstart.node.v1.DescribeResponse.endpoints:type_name -> headstart.node.v1.Endpoint
+	80,  // 92: headstart.node.v1.Endpoint.env:type_name -> headstart.node.v1.Endpoint.EnvEntry
+	81,  // 93: headstart.node.v1.Store.FreshEntry.value:type_name -> google.protobuf.Duration
+	4,   // 94: headstart.node.v1.ControlPlane.Connect:input_type -> headstart.node.v1.NodeMessage
+	2,   // 95: headstart.node.v1.Identity.Issue:input_type -> headstart.node.v1.IssueRequest
+	57,  // 96: headstart.node.v1.Sandboxes.Describe:input_type -> headstart.node.v1.DescribeRequest
+	59,  // 97: headstart.node.v1.Sandboxes.Gone:input_type -> headstart.node.v1.GoneRequest
+	61,  // 98: headstart.node.v1.Sandboxes.Mounts:input_type -> headstart.node.v1.MountsRequest
+	63,  // 99: headstart.node.v1.Sandboxes.Stage:input_type -> headstart.node.v1.StageRequest
+	5,   // 100: headstart.node.v1.ControlPlane.Connect:output_type -> headstart.node.v1.ControlMessage
+	3,   // 101: headstart.node.v1.Identity.Issue:output_type -> headstart.node.v1.IssueResponse
+	65,  // 102: headstart.node.v1.Sandboxes.Describe:output_type -> headstart.node.v1.DescribeResponse
+	60,  // 103: headstart.node.v1.Sandboxes.Gone:output_type -> headstart.node.v1.GoneResponse
+	62,  // 104: headstart.node.v1.Sandboxes.Mounts:output_type -> headstart.node.v1.MountsResponse
+	64,  // 105: headstart.node.v1.Sandboxes.Stage:output_type -> headstart.node.v1.StageResponse
+	100, // [100:106] is the sub-list for method output_type
+	94,  // [94:100] is the sub-list for method input_type
+	94,  // [94:94] is the sub-list for extension type_name
+	94,  // [94:94] is the sub-list for extension extendee
+	0,   // [0:94] is the sub-list for field type_name
 }
 
 func init() { file_node_proto_init() }
@@ -6012,6 +6146,7 @@ func file_node_proto_init() {
 		(*NodeMessage_Confirmed)(nil),
 		(*NodeMessage_CacheAnswer)(nil),
 		(*NodeMessage_Keeps)(nil),
+		(*NodeMessage_DestinationProblems)(nil),
 	}
 	file_node_proto_msgTypes[3].OneofWrappers = []any{
 		(*ControlMessage_Functions)(nil),
@@ -6037,7 +6172,7 @@ func file_node_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_node_proto_rawDesc), len(file_node_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   77,
+			NumMessages:   79,
 			NumExtensions: 0,
 			NumServices:   3,
 		},

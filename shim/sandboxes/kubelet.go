@@ -33,9 +33,15 @@ const (
 	// expectedMost is how many are, as many as a node holds requests.
 	expectedMost = 1024
 
+	// connectionsTimeout is how long the shim of a container with connections may be ahead of the control plane, which
+	// knows of a pod when it is bound. The shim waits for 2 s at most.
+	connectionsTimeout = time.Second
+
 	// jobName is an empty file of a pod that is a job, as its containers say.
 	jobName = "job"
 )
+
+var errLate = errors.New("the control plane has not said which they are")
 
 // Kubelet has the sandboxes that Kubernetes runs: its pods. The control plane says which there
 // are, and the node finds out when they are ready.
@@ -49,6 +55,9 @@ type Kubelet struct {
 	jobs  map[string]*nodeapi.Job
 	// volumes are the pods that have volumes.
 	volumes map[string]bool
+	// connections are what the pods' containers are to be connected to, and connected tells of more of them.
+	connections map[string]*nodeapi.Connections
+	connected   News
 	// expected are the first requests of pods that are not known yet.
 	expected map[string]expectation
 }
@@ -124,6 +133,11 @@ func (k *Kubelet) Instances(m *nodeapi.Instances) {
 	}
 	jobs := k.setJobs(m.GetJobs())
 	volumes := k.setVolumes(m.GetVolumes())
+	k.connections = make(map[string]*nodeapi.Connections, len(m.GetConnections()))
+	for _, c := range m.GetConnections() {
+		k.connections[c.GetId()] = c
+	}
+	k.connected.Tell()
 	before, beforeJobs, beforeVolumes := k.pods, k.jobs, k.volumes
 	k.pods, k.jobs, k.volumes = now, jobs, volumes
 	for id, p := range before {
@@ -273,11 +287,33 @@ func (k *Kubelet) enter(r *nodeapi.DescribeRequest) (*needs, string, error) {
 	traceparent, job := k.entered(id)
 	sb := k.podSandbox(id, job || r.GetJob(), false)
 	sb.S3 = r.GetS3()
+	if r.GetConnections() {
+		sb.Connections = k.connectionsOf(id, r.GetPod().GetContainer())
+	}
 	n, err := k.bring(sb)
 	if err != nil {
 		return nil, "", status.Error(codes.Internal, err.Error())
 	}
 	return n, traceparent, nil
+}
+
+// connectionsOf is what a pod's container is to be connected to; nil: nothing, or nobody says so in time.
+func (k *Kubelet) connectionsOf(id, container string) *nodeapi.Connections {
+	c, err := Announced(k.ctx, connectionsTimeout, errLate, func() (*nodeapi.Connections, <-chan struct{}, error) {
+		k.mu.Lock()
+		defer k.mu.Unlock()
+		if c := k.connections[id]; c != nil {
+			return c, nil, nil
+		}
+		return nil, k.connected.Next(), nil
+	})
+	if err != nil {
+		k.config.Log.Warn("a container starts without its connections", "instance", id, "container", container, "error", err)
+	}
+	if err != nil || c.GetContainer() != container {
+		return nil
+	}
+	return c
 }
 
 // sandbox is known by its directory.

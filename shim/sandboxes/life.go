@@ -90,13 +90,16 @@ func (l *Local) create(ctx context.Context, in *run, m *nodeapi.StartInstance) (
 	if f.GetS3() != "" {
 		annotations[filterapi.AnnotationS3] = f.GetS3()
 	}
+	if c := m.GetConnections(); c != nil {
+		annotations[filterapi.AnnotationConnections] = strings.Join(c.GetDestinations(), ",")
+	}
 	if in.job {
 		if err := l.beginJob(whole, m.GetJob(), annotations); err != nil {
 			return nil, err
 		}
 	}
 	sb := sandboxOf(in.id, in.function, in.job, false)
-	sb.S3 = f.GetS3()
+	sb.S3, sb.Connections = f.GetS3(), m.GetConnections()
 	n, err := l.bring(sb)
 	if err != nil {
 		return nil, err

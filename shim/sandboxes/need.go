@@ -32,6 +32,9 @@ type Need struct {
 	Descriptors []Descriptor
 	// Endpoints are what its shim listens for on its loopback, and hands to the daemon.
 	Endpoints []*nodeapi.Endpoint
+	// Streams: its shim dials and joins streams for the daemon. Connect: it also asks the daemon about the program's
+	// connections.
+	Streams, Connect bool
 	// Traceparent is the trace that the sandbox's making belongs to, if the runtime knows none.
 	Traceparent string
 	Wait        Wait
@@ -83,6 +86,9 @@ type Sandbox struct {
 	// S3 is the store whose S3 API its containers ask for; empty: none. It is not known of one that runs when the daemon
 	// starts.
 	S3 string
+	// Connections are what the container that is being made is to be connected to; nil: nothing. They are not known of one
+	// that runs when the daemon starts.
+	Connections *nodeapi.Connections
 	// Inputs is where it sees inputs.
 	Inputs *staging.Dir
 
@@ -162,6 +168,7 @@ func (n *needs) describe(traceparent, otlp string) *nodeapi.DescribeResponse {
 		for _, e := range need.Endpoints {
 			d.Endpoints = append(d.Endpoints, proto.CloneOf(e))
 		}
+		d.Streams, d.Connect = d.Streams || need.Streams, d.Connect || need.Connect
 	}
 	for _, own := range n.descriptors() {
 		d.Descriptors = append(d.Descriptors, own.Name)

@@ -157,7 +157,7 @@ func TestTheNodesOwnList(t *testing.T) {
 	}
 	write("[{name: jobs, redis: {address: '127.0.0.1:1', keyspaces: [jobs]}}]")
 	has("jobs")
-	if err := os.Remove(s.own.path); err != nil {
+	if err := os.Remove(s.own.Path); err != nil {
 		t.Fatal(err)
 	}
 	has("jobs", "no such file")

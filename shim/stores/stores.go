@@ -26,6 +26,7 @@ import (
 	"github.com/headstart-mesh/headstart/shim/objects/source/redis"
 	"github.com/headstart-mesh/headstart/shim/objects/source/s3"
 	"github.com/headstart-mesh/headstart/shim/objects/source/secret"
+	"github.com/headstart-mesh/headstart/shim/ownlist"
 	"github.com/headstart-mesh/headstart/shim/problem"
 )
 
@@ -75,7 +76,7 @@ func Open(secretsDir, list string) (*Stores, error) {
 		}
 	}
 	if list != "" {
-		s.own = &own{path: list}
+		s.own = ownlist.At(list, listed.Load)
 		_ = s.look() // Watch tells what is wrong
 	}
 	return s, nil
@@ -197,10 +198,10 @@ func (s *Stores) Source(function, name string) (source.Source, error) {
 	switch {
 	case !ok:
 		return nil, problem.New(status.StatusForbidden, "StoreNotAllowed", filterapi.AnnotationStore,
-			fmt.Sprintf("store %q is not on the operator's list%s", name, s.own.delay()))
+			fmt.Sprintf("store %q is not on the operator's list%s", name, s.delay()))
 	case !st.grants(function):
 		return nil, problem.New(status.StatusForbidden, "StoreNotAllowed", filterapi.AnnotationStore,
-			fmt.Sprintf("store %q is not for the functions of the namespace%s", name, s.own.delay()))
+			fmt.Sprintf("store %q is not for the functions of the namespace%s", name, s.delay()))
 	case st.err != nil:
 		return nil, fmt.Errorf("store %q: %w", name, st.err)
 	}

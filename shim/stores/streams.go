@@ -53,7 +53,7 @@ func (s *Stores) client(function, name string, ref source.Reference) (*goredis.C
 	if s.streamless || st == nil || !st.grants(function) ||
 		st.config.GetKind() != source.SchemeRedis || ref.Scheme != source.SchemeRedis || !slices.Contains(st.config.GetBuckets(), ref.Bucket) {
 		return nil, problem.New(http.StatusForbidden, "StoreNotAllowed", filterapi.AnnotationTrigger,
-			fmt.Sprintf("store %q is not on the operator's list as a redis one with bucket %q for the function's namespace%s", name, ref.Bucket, s.own.delay()))
+			fmt.Sprintf("store %q is not on the operator's list as a redis one with bucket %q for the function's namespace%s", name, ref.Bucket, s.delay()))
 	}
 	if st.streams == nil {
 		c := st.config

@@ -43,8 +43,9 @@ func (k *said) hear(m *nodeapi.ControlMessage) (news said, whole bool) {
 		news.instances = kind.Instances
 		if some := k.partInstances; some != nil {
 			news.instances = &nodeapi.Instances{Jobs: append(some.GetJobs(), kind.Instances.GetJobs()...),
-				Volumes:   append(some.GetVolumes(), kind.Instances.GetVolumes()...),
-				Instances: append(some.GetInstances(), kind.Instances.GetInstances()...)}
+				Volumes:     append(some.GetVolumes(), kind.Instances.GetVolumes()...),
+				Connections: append(some.GetConnections(), kind.Instances.GetConnections()...),
+				Instances:   append(some.GetInstances(), kind.Instances.GetInstances()...)}
 		}
 		if k.partInstances = nil; kind.Instances.GetMore() {
 			k.partInstances = news.instances
@@ -84,7 +85,7 @@ func changed(before *nodeapi.Functions, parts []*nodeapi.FunctionChanges) *nodea
 		for _, f := range p.GetFunctions() {
 			byName[f.GetName()] = f
 		}
-		now.Stores = p.GetStores()
+		now.Stores, now.Destinations = p.GetStores(), p.GetDestinations()
 	}
 	now.Functions = slices.SortedFunc(maps.Values(byName), func(a, b *nodeapi.Function) int {
 		return cmp.Compare(a.GetName(), b.GetName())

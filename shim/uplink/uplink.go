@@ -96,13 +96,15 @@ type Uplink struct {
 }
 
 // words replace what was told before, on each connection; nil: there was nothing to say yet.
-type words [3]*nodeapi.NodeMessage
+type words [kinds]*nodeapi.NodeMessage
 
 // The kinds of words.
 const (
 	refusals = iota
 	storeProblems
+	destinationProblems
 	keeps
+	kinds
 )
 
 // measured is the newest of a kind.
@@ -272,6 +274,11 @@ func (u *Uplink) Refused(m *nodeapi.GatewayRefusals) {
 // StoreProblems tells which stores the node cannot use, likewise.
 func (u *Uplink) StoreProblems(m *nodeapi.StoreProblems) {
 	u.replace(storeProblems, &nodeapi.NodeMessage{Kind: &nodeapi.NodeMessage_StoreProblems{StoreProblems: m}})
+}
+
+// DestinationProblems tells which destinations the node cannot connect to, likewise.
+func (u *Uplink) DestinationProblems(m *nodeapi.DestinationProblems) {
+	u.replace(destinationProblems, &nodeapi.NodeMessage{Kind: &nodeapi.NodeMessage_DestinationProblems{DestinationProblems: m}})
 }
 
 // Keeps tells what the node keeps, likewise.

@@ -136,7 +136,7 @@ func TestRefusals(t *testing.T) {
 	wants(s)
 }
 
-// Stores that cannot be used, and what the node keeps, are told in the same way.
+// Stores and destinations that cannot be used, and what the node keeps, are told in the same way.
 func TestStoreProblems(t *testing.T) {
 	r := newRig(t)
 	one := &nodeapi.StoreProblems{Problems: []*nodeapi.StoreProblem{{Store: "edge", Message: "no secret"}}}
@@ -148,6 +148,9 @@ func TestStoreProblems(t *testing.T) {
 	s.want(&nodeapi.NodeMessage{Kind: &nodeapi.NodeMessage_StoreProblems{StoreProblems: one}})
 	r.StoreProblems(&nodeapi.StoreProblems{})
 	s.want(&nodeapi.NodeMessage{Kind: &nodeapi.NodeMessage_StoreProblems{StoreProblems: &nodeapi.StoreProblems{}}})
+	away := &nodeapi.DestinationProblems{Problems: []*nodeapi.DestinationProblem{{Destination: "orders", Message: "refused"}}}
+	r.DestinationProblems(away)
+	s.want(&nodeapi.NodeMessage{Kind: &nodeapi.NodeMessage_DestinationProblems{DestinationProblems: away}})
 	kept := &nodeapi.Keeps{Room: 1 << 30, Volumes: []*nodeapi.KeptVolume{{Prefix: "s3://models/llama/"}}}
 	r.Keeps(kept)
 	s.want(&nodeapi.NodeMessage{Kind: &nodeapi.NodeMessage_Keeps{Keeps: kept}})

@@ -66,6 +66,8 @@ const (
 	S3 = "s3"
 	// Volume is the way of a volume to the node, as far as a container waited for it.
 	Volume = "volume"
+	// Connection is the hand-over of a connection to a program.
+	Connection = "connection"
 )
 
 // EventPlacedAgain is the event of an Activation whose request nobody got, and that is placed
@@ -120,6 +122,10 @@ const (
 	// VolumeName is what a program finds a volume by, and VolumeWay how the volume came to the node: made or hit.
 	VolumeName = attribute.Key("headstart.volume.name")
 	VolumeWay  = attribute.Key("headstart.volume.way")
+	// ConnectionDestination is the name of the server in the operator's list, and ConnectionWay where the connection to it
+	// came from: pool, ahead or fresh.
+	ConnectionDestination = attribute.Key("headstart.connection.destination")
+	ConnectionWay         = attribute.Key("headstart.connection.way")
 	// RelayAddress is host:port of who takes the request in a Relay.
 	RelayAddress = attribute.Key("headstart.relay.address")
 	// TransferKind is TransferLocal or TransferPeer.

@@ -43,12 +43,12 @@ var (
 		"224.0.0.0/4", "ff00::/8", // multicast
 	), "link-local or special", ""}
 	loopback = class{prefixes("127.0.0.0/8", "::1/128"), "loopback",
-		"the list of stores allows it where it has a loopback address or localhost as the host"}
+		"the operator's list allows it where it has a loopback address or localhost as the host"}
 	// private are those that the Internet does not route (RFC 6890).
 	private = class{prefixes(
 		"10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "100.64.0.0/10", "fc00::/7",
 		"192.0.0.0/24", "198.18.0.0/15", "240.0.0.0/4", "64:ff9b:1::/48", "fec0::/10",
-	), "private", "the list of stores allows it by http.privateAddresses, or where it has the address as the host"}
+	), "private", "the operator's list allows it by http.privateAddresses, or where it has the address as the host"}
 	// translated are IPv6 addresses that end with one of IPv4 (RFC 6052).
 	translated = netip.MustParsePrefix("64:ff9b::/96")
 )
@@ -70,14 +70,24 @@ func (r Rule) Control(_ context.Context, _, address string, _ syscall.RawConn) e
 	if err != nil {
 		return fmt.Errorf("the address to dial: %w", err)
 	}
-	if c := r.refuses(at.Addr()); c != nil {
-		detail := fmt.Sprintf("store %q: its host %.253s is at %s, a %s address", r.Store, r.Host, at.Addr(), c.what)
-		if c.allow != "" {
-			detail += "; " + c.allow
-		}
-		return problem.New(http.StatusBadGateway, problem.ReasonStoreAddressRefused, filterapi.AnnotationStore, detail)
+	if words := r.Problem(at.Addr()); words != "" {
+		return problem.New(http.StatusBadGateway, problem.ReasonStoreAddressRefused, filterapi.AnnotationStore,
+			fmt.Sprintf("store %q: %s", r.Store, words))
 	}
 	return nil
+}
+
+// Problem says why nobody is to connect to an address of the host, empty if nothing is against it.
+func (r Rule) Problem(a netip.Addr) string {
+	c := r.refuses(a)
+	if c == nil {
+		return ""
+	}
+	words := fmt.Sprintf("its host %.253s is at %s, a %s address", r.Host, a, c.what)
+	if c.allow != "" {
+		words += "; " + c.allow
+	}
+	return words
 }
 
 // refuses returns why an address is refused, nil if it is not.

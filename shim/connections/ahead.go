@@ -1,0 +1,118 @@
+package connections
+
+import (
+	"context"
+	"math/rand/v2"
+	"time"
+
+	"github.com/headstart-mesh/headstart/shim/pool"
+)
+
+const (
+	// aheadTimeout is how long a connection is tried that a sandbox will want: a sidecar takes seconds until it takes any.
+	aheadTimeout = 30 * time.Second
+	// aheadPause is the first pause between tries, which doubles until aheadPauseMost.
+	aheadPause     = 50 * time.Millisecond
+	aheadPauseMost = time.Second
+	// aheadIdle is how long one waits for its program, which may never ask.
+	aheadIdle = 2 * time.Minute
+)
+
+// ahead is a connection that is made for one sandbox, in its network namespace, while its program starts.
+type ahead struct {
+	there chan struct{}       // closed when it is there, or will not be
+	held  *pool.Held[waiting] // nil: it could not be made
+	err   error               // why not
+}
+
+// prepare has a connection made for a sandbox that starts, if its own are to be made in there.
+func (s *Server) prepare(sb *sandbox, name string, d *destination) {
+	if d.onNode() {
+		return
+	}
+	sb.mu.Lock()
+	defer sb.mu.Unlock()
+	if sb.ctx.Err() != nil || sb.aheads[name] != nil {
+		return
+	}
+	a := &ahead{there: make(chan struct{})}
+	sb.aheads[name] = a
+	s.background.Go(func() {
+		s.tryAhead(sb, name, d, a)
+		close(a.there)
+		idle := time.NewTimer(aheadIdle)
+		defer idle.Stop()
+		select {
+		case <-idle.C:
+		case <-sb.ctx.Done():
+		}
+		if sb.takeAhead(name, a) && a.held != nil {
+			a.held.Drop()
+		}
+	})
+}
+
+// tryAhead tries until it is made, or not wanted any more.
+func (s *Server) tryAhead(sb *sandbox, name string, d *destination, a *ahead) {
+	ctx, cancel := context.WithTimeout(sb.ctx, aheadTimeout)
+	defer cancel()
+	for pause := aheadPause; ; pause = min(2*pause, aheadPauseMost) {
+		var w waiting
+		if w, a.err = s.openAhead(ctx, sb, name, d); a.err == nil {
+			a.held = pool.Hold(w, func() {})
+			return
+		}
+		select {
+		case <-time.After(pause/2 + rand.N(pause/2)):
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// openAhead logs in as the function's driver did last, and only connects if no driver has yet.
+func (s *Server) openAhead(ctx context.Context, sb *sandbox, name string, d *destination) (waiting, error) {
+	start, known := s.starts.last(sb.Function, name)
+	if known || d.raw() {
+		return s.connect(ctx, sb, d, start)
+	}
+	conn, err := s.dial(ctx, sb, d)
+	return waiting{conn: conn}, err
+}
+
+// takeAhead takes a connection out that was made for a sandbox, if nobody else has.
+func (sb *sandbox) takeAhead(name string, a *ahead) bool {
+	sb.mu.Lock()
+	defer sb.mu.Unlock()
+	if sb.aheads[name] != a {
+		return false
+	}
+	delete(sb.aheads, name)
+	return true
+}
+
+// ahead takes the connection that was made for a sandbox, and waits for it if it is being made; false: there is none.
+func (s *Server) ahead(ctx context.Context, sb *sandbox, name string) (waiting, bool) {
+	sb.mu.Lock()
+	a := sb.aheads[name]
+	delete(sb.aheads, name)
+	sb.mu.Unlock()
+	if a == nil {
+		return waiting{}, false
+	}
+	select {
+	case <-a.there:
+	case <-ctx.Done():
+		s.background.Go(func() {
+			if <-a.there; a.held != nil {
+				a.held.Drop()
+			}
+		})
+		return waiting{}, false
+	}
+	if a.held == nil {
+		return waiting{}, false
+	}
+	w, err := a.held.Take()
+	return w, err == nil
+}

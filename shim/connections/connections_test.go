@@ -1,0 +1,426 @@
+package connections
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	"golang.org/x/sys/unix"
+
+	"github.com/headstart-mesh/headstart/shim/functionapi"
+	"github.com/headstart-mesh/headstart/shim/nodeapi"
+	"github.com/headstart-mesh/headstart/shim/sandboxes"
+)
+
+const (
+	patience = 10 * time.Second
+	pod      = "shop_cart-x_u-1"
+)
+
+// echo is a destination: it says who it is and which connection this is, then what it is told.
+type echo struct {
+	net.Listener
+	mu    sync.Mutex
+	conns []net.Conn
+	wg    sync.WaitGroup
+}
+
+func newEcho(t *testing.T) *echo {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	e := &echo{Listener: l}
+	e.wg.Go(func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			e.mu.Lock()
+			e.conns = append(e.conns, c)
+			number := len(e.conns)
+			e.mu.Unlock()
+			e.wg.Go(func() {
+				defer c.Close()
+				for lines := bufio.NewScanner(c); lines.Scan(); {
+					_, _ = fmt.Fprintf(c, "%d %s\n", number, lines.Text())
+				}
+			})
+		}
+	})
+	t.Cleanup(func() {
+		_ = l.Close()
+		for _, c := range e.all() {
+			_ = c.Close()
+		}
+		e.wg.Wait()
+	})
+	return e
+}
+
+func (e *echo) all() []net.Conn { e.mu.Lock(); defer e.mu.Unlock(); return slices.Clone(e.conns) }
+
+// shims dial from here, and join as often as they are told to.
+type shims struct {
+	mu     sync.Mutex
+	dials  []string
+	refuse int // so many dials
+	joins  bool
+	joined int
+	wg     sync.WaitGroup
+}
+
+func (s *shims) Dial(ctx context.Context, sandbox string, at netip.AddrPort) (net.Conn, error) {
+	s.mu.Lock()
+	s.dials = append(s.dials, sandbox)
+	refuse := len(s.dials) <= s.refuse
+	s.mu.Unlock()
+	if refuse {
+		return nil, errors.New("the sidecar is not there yet")
+	}
+	return fromNode(ctx, at)
+}
+
+func (s *shims) setJoins(joins bool) { s.mu.Lock(); defer s.mu.Unlock(); s.joins = joins }
+
+func (s *shims) dialled() int { s.mu.Lock(); defer s.mu.Unlock(); return len(s.dials) }
+
+func (s *shims) Join(_ context.Context, _ string, client, server net.Conn) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.joins {
+		return errors.New("there is no shim")
+	}
+	s.joined++
+	a, errA := copyOf(client)
+	b, errB := copyOf(server)
+	if err := errors.Join(errA, errB); err != nil {
+		return err
+	}
+	s.wg.Go(func() { defer a.Close(); defer b.Close(); (&pumps{}).run(context.Background(), a, b) })
+	return nil
+}
+
+// copyOf is what somebody has who was handed the connection.
+func copyOf(c net.Conn) (net.Conn, error) {
+	f, err := c.(interface{ File() (*os.File, error) }).File()
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return net.FileConn(f)
+}
+
+// rig is a node whose pods are connected to one destination.
+type rig struct {
+	*Server
+	t     *testing.T
+	dir   string
+	shims *shims
+	set   *sandboxes.Kubelet
+	said  []*nodeapi.Event
+	mu    sync.Mutex
+}
+
+func newRig(t *testing.T, destinations ...*nodeapi.Destination) *rig {
+	t.Helper()
+	r := &rig{t: t, dir: filepath.Join(t.TempDir(), "instances"), shims: &shims{}}
+	r.start(destinations...)
+	t.Cleanup(r.stop)
+	return r
+}
+
+func (r *rig) start(destinations ...*nodeapi.Destination) {
+	r.t.Helper()
+	log := slog.New(slog.NewTextHandler(r.t.Output(), nil))
+	registry := prometheus.NewRegistry()
+	var err error
+	r.Server, err = New(Config{Shims: r.shims, SecretsDir: r.t.TempDir(), Metrics: NewMetrics(registry), Log: log,
+		Event:       func(e *nodeapi.Event) { r.mu.Lock(); defer r.mu.Unlock(); r.said = append(r.said, e) },
+		Traceparent: func(string) string { return "" }})
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	registry.MustRegister(NewCollector(r.Server))
+	if _, err := testutil.GatherAndLint(registry); err != nil {
+		r.t.Error(err)
+	}
+	r.Set(destinations)
+	for _, d := range destinations {
+		r.pool.Allow(d.GetName(), 4, time.Now().Add(time.Hour))
+	}
+	r.set, err = sandboxes.OpenKubelet(sandboxes.Config{Dir: r.dir, Providers: []sandboxes.Provider{sockets{}, r.Server},
+		Succeeds: true, Log: log}, nil)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+func (r *rig) stop() { r.set.Close(); r.Close(); r.shims.wg.Wait() }
+
+// sockets have the directory in which those of connections appear.
+type sockets struct{}
+
+func (sockets) Bring(sb sandboxes.Sandbox) (sandboxes.Need, error) {
+	dir, path, err := sb.Directory(functionapi.Directory)
+	if err == nil {
+		err = dir.Close()
+	}
+	return sandboxes.Need{Mounts: []*nodeapi.Mount{{Source: path, Destination: functionapi.Mount, ReadOnly: true}}}, err
+}
+
+func (sockets) Release(string) {}
+
+// describe has the shim of a container of the pod ask.
+func (r *rig) describe(container string, c *nodeapi.Connections) *nodeapi.DescribeResponse {
+	r.t.Helper()
+	if c != nil {
+		r.set.Instances(&nodeapi.Instances{Connections: []*nodeapi.Connections{c}})
+	}
+	d, err := r.set.Describe(r.t.Context(), &nodeapi.DescribeRequest{Sandbox: "container-" + container, Connections: c != nil,
+		Pod: &nodeapi.Pod{Namespace: "shop", Name: "cart-x", Uid: "u-1", Container: container}})
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return d
+}
+
+func wants(by string, names ...string) *nodeapi.Connections {
+	return &nodeapi.Connections{Id: pod, Name: "shop/cart", Container: "cart", Destinations: names, By: by}
+}
+
+// dial connects as the sandbox's program does.
+func (r *rig) dial(name, socket string) net.Conn {
+	r.t.Helper()
+	c, err := net.Dial("unix", filepath.Join(r.dir, pod, "connection-"+name, socket))
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	r.t.Cleanup(func() { _ = c.Close() })
+	_ = c.SetDeadline(time.Now().Add(patience))
+	return c
+}
+
+// ask says something to a destination, and returns which of its connections answers.
+func ask(t *testing.T, c io.ReadWriter) (number int) {
+	t.Helper()
+	if _, err := io.WriteString(c, "hello\n"); err != nil {
+		t.Fatal(err)
+	}
+	line, err := bufio.NewReader(c).ReadString('\n')
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n, err := fmt.Sscanf(line, "%d hello\n", &number); n != 1 {
+		t.Fatalf("%q: %v", line, err)
+	}
+	return number
+}
+
+func (e *echo) at(origin string) *nodeapi.Destination {
+	return &nodeapi.Destination{Name: "ledger", Kind: "tcp", Address: e.Addr().String(), Origin: origin, Unused: 4}
+}
+
+// await looks until it is so.
+func await(t *testing.T, what string, so func() bool) {
+	t.Helper()
+	for late := time.Now().Add(patience); !so(); time.Sleep(time.Millisecond) {
+		if time.Now().After(late) {
+			t.Fatalf("not within %v: %s", patience, what)
+		}
+	}
+}
+
+// The container that is named finds sockets, and another one of the pod finds none; both find the pod's own directory.
+func TestTheContainerThatIsNamed(t *testing.T) {
+	r := newRig(t, newEcho(t).at("node"))
+	mounts := func(d *nodeapi.DescribeResponse) (all []string) {
+		for _, m := range d.GetMounts() {
+			if strings.HasPrefix(m.GetDestination(), "/headstart/socket") {
+				all = append(all, m.GetDestination())
+			}
+		}
+		return all
+	}
+	c := wants("socket", "ledger")
+	got := r.describe("cart", c)
+	if all := mounts(got); !slices.Equal(all, []string{"/headstart/socket", "/headstart/socket/ledger"}) || !got.GetStreams() || got.GetConnect() {
+		t.Errorf("the function's container is described as %v", got)
+	}
+	if got := r.describe("sidecar", c); len(mounts(got)) != 1 || got.GetStreams() {
+		t.Errorf("another container is described as %v", got)
+	}
+}
+
+// With the origin node the first program's connection is made when it asks; the next one's waits by then.
+func TestConnectionsWaitOnTheNode(t *testing.T) {
+	e := newEcho(t)
+	r := newRig(t, e.at("node"))
+	r.describe("cart", wants("socket", "ledger"))
+	if n := ask(t, r.dial("ledger", "tcp.sock")); n != 1 {
+		t.Errorf("the first has connection %d", n)
+	}
+	await(t, "a connection waits", func() bool { return len(e.all()) == 2 })
+	if n := ask(t, r.dial("ledger", "tcp.sock")); n != 2 {
+		t.Errorf("the second has connection %d", n)
+	}
+}
+
+// With the origin sandbox it is made while the program starts, tried again until the sandbox's network is there, and no
+// other is made then. A program's further ones are made when it asks.
+func TestConnectionsAreMadeInTheSandbox(t *testing.T) {
+	e := newEcho(t)
+	r := newRig(t, e.at("sandbox"))
+	r.shims.refuse = 3
+	r.describe("cart", wants("socket", "ledger"))
+	await(t, "it is connected", func() bool { return len(e.all()) == 1 })
+	if n, d := ask(t, r.dial("ledger", "tcp.sock")), r.shims.dialled(); n != 1 || d != 4 {
+		t.Errorf("the first has connection %d, %d were tried", n, d)
+	}
+	if n, d := ask(t, r.dial("ledger", "tcp.sock")), r.shims.dialled(); n != 2 || d != 5 {
+		t.Errorf("the second has connection %d, %d were tried", n, d)
+	}
+}
+
+// Streams are joined by the shim, if there is one: those go on when the daemon ends, and others break off.
+func TestStreamsOutliveTheDaemon(t *testing.T) {
+	e := newEcho(t)
+	r := newRig(t, e.at("node"))
+	r.describe("cart", wants("socket", "ledger"))
+	r.shims.setJoins(true)
+	joined := r.dial("ledger", "tcp.sock")
+	ask(t, joined)
+	r.shims.setJoins(false)
+	pumped := r.dial("ledger", "tcp.sock")
+	ask(t, pumped)
+	r.set.Close()
+	r.Close()
+	ask(t, joined)
+	if _, err := pumped.Read(make([]byte, 1)); err == nil {
+		t.Error("a stream by way of the daemon outlives it")
+	}
+	r.start(e.at("node"))
+	ask(t, r.dial("ledger", "tcp.sock")) // the next daemon has the socket
+	_ = joined.Close()
+}
+
+// A descriptor is the waiting connection itself, and one that the daemon answers on where none waits.
+func TestDescriptors(t *testing.T) {
+	e := newEcho(t)
+	r := newRig(t, e.at("node"))
+	d := r.describe("cart", wants("descriptor", "ledger"))
+	if !slices.Equal(d.GetDescriptors(), []string{"ledger"}) {
+		t.Fatalf("described as %v", d)
+	}
+	files, err := r.set.Descriptors("container-cart")
+	if err != nil {
+		t.Fatal(err)
+	}
+	kind := func(f *os.File) int {
+		n, err := unix.GetsockoptInt(int(f.Fd()), unix.SOL_SOCKET, unix.SO_DOMAIN)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	inherited := files[0]
+	defer inherited.Close()
+	_ = unix.SetNonblock(int(inherited.Fd()), false)
+	if n, of := ask(t, inherited), kind(inherited); n != 1 || of != unix.AF_UNIX {
+		t.Errorf("the inherited one is connection %d of family %d", n, of)
+	}
+	await(t, "a connection waits", func() bool { return r.pool.Held("ledger") == 1 && len(e.all()) == 2 })
+	from := r.dial("ledger", "descriptor.sock").(*net.UnixConn)
+	control := make([]byte, unix.CmsgSpace(4))
+	n, controls, _, _, err := from.ReadMsgUnix(make([]byte, 2), control)
+	if err != nil || n != 1 {
+		t.Fatal(n, err)
+	}
+	messages, err := unix.ParseSocketControlMessage(control[:controls])
+	if err != nil || len(messages) != 1 {
+		t.Fatal(messages, err)
+	}
+	fds, err := unix.ParseUnixRights(&messages[0])
+	if err != nil || len(fds) != 1 {
+		t.Fatal(fds, err)
+	}
+	fetched := os.NewFile(uintptr(fds[0]), "fetched")
+	defer fetched.Close()
+	_ = unix.SetNonblock(fds[0], false)
+	if n, of := ask(t, fetched), kind(fetched); n != 2 || of != unix.AF_INET {
+		t.Errorf("the fetched one is connection %d of family %d", n, of)
+	}
+}
+
+// What the operator does not allow is not there, and an event says so; the container starts.
+func TestDestinationsThatAreNotAllowed(t *testing.T) {
+	others := newEcho(t).at("node")
+	others.Namespaces = []string{"bank"}
+	r := newRig(t, others)
+	for _, name := range []string{"ledger", "unknown"} {
+		d := r.describe("cart", wants("socket", name))
+		for _, m := range d.GetMounts() {
+			if strings.HasPrefix(m.GetDestination(), "/headstart/socket/") {
+				t.Errorf("%s: described as %v", name, d)
+			}
+		}
+		r.set.Close()
+		r.Close()
+		if err := os.RemoveAll(r.dir); err != nil {
+			t.Fatal(err)
+		}
+		r.start(others)
+	}
+	if len(r.said) != 2 || !strings.Contains(r.said[0].GetMessage(), "not for the functions of the namespace") ||
+		!strings.Contains(r.said[1].GetMessage(), "not on the operator's list") {
+		t.Errorf("events: %v", r.said)
+	}
+}
+
+// A server that refuses is no end of the program: its connection ends, and the operator hears of it.
+func TestAServerThatRefuses(t *testing.T) {
+	e := newEcho(t)
+	d := e.at("node")
+	_ = e.Close()
+	r := newRig(t, d)
+	r.describe("cart", wants("socket", "ledger"))
+	if n, err := r.dial("ledger", "tcp.sock").Read(make([]byte, 1)); err == nil {
+		t.Errorf("%d bytes came", n)
+	}
+	m := r.list.look(t.Context())
+	if m = r.list.look(t.Context()); len(m.GetProblems()) > 1 {
+		t.Errorf("problems: %v", m)
+	}
+}
+
+// A sandbox that ends takes its sockets along, and what was made for it.
+func TestTheEndOfASandbox(t *testing.T) {
+	e := newEcho(t)
+	r := newRig(t, e.at("sandbox"))
+	r.describe("cart", wants("socket", "ledger"))
+	await(t, "it is connected", func() bool { return len(e.all()) == 1 })
+	r.Release(pod)
+	if _, err := e.all()[0].Read(make([]byte, 1)); err == nil {
+		t.Error("its connection is still there")
+	}
+	await(t, "its socket is no more", func() bool {
+		_, err := os.Stat(filepath.Join(r.dir, pod, "connection-ledger", "tcp.sock"))
+		return errors.Is(err, os.ErrNotExist)
+	})
+}

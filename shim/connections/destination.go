@@ -1,0 +1,186 @@
+package connections
+
+import (
+	"cmp"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"slices"
+	"strconv"
+	"sync"
+
+	"github.com/headstart-mesh/headstart/shim/nodeapi"
+	"github.com/headstart-mesh/headstart/shim/nodeapi/destinations"
+	"github.com/headstart-mesh/headstart/shim/objects/source/address"
+	"github.com/headstart-mesh/headstart/shim/objects/source/secret"
+	"github.com/headstart-mesh/headstart/shim/session"
+)
+
+// addressesMost is how many addresses of a destination's name are used.
+const addressesMost = 16
+
+// destination is a server of the operator's list, as this node uses it.
+type destination struct {
+	config  *nodeapi.Destination
+	secrets *os.Root // nil: the node has none
+	rule    address.Rule
+	port    uint16
+	tls     *tls.Config // nil: without
+	err     error       // it cannot be used as it is configured
+
+	mu sync.Mutex
+	// at is where the server was found last, and password what its secret held.
+	at       []netip.Addr
+	password string
+	refusal  string // what the server or a name server has said against it at last; empty: nothing
+}
+
+func newDestination(c *nodeapi.Destination, secrets *os.Root) *destination {
+	d := &destination{config: c, secrets: secrets}
+	host, port, err := net.SplitHostPort(c.GetAddress())
+	n, invalid := strconv.ParseUint(port, 10, 16)
+	if d.err = errors.Join(err, invalid); d.err != nil {
+		return d
+	}
+	d.rule, d.port = address.Rule{Host: host}, uint16(n)
+	if c.GetTls() == nil {
+		return d
+	}
+	d.tls = &tls.Config{ServerName: cmp.Or(c.GetTls().GetServerName(), host), MinVersion: tls.VersionTLS12}
+	if roots := c.GetTls().GetRoots(); roots != "" {
+		d.tls.RootCAs = x509.NewCertPool()
+		if !d.tls.RootCAs.AppendCertsFromPEM([]byte(roots)) {
+			d.err = errors.New("its TLS roots hold no certificate")
+		}
+	}
+	return d
+}
+
+// grants tells whether the functions of a namespace may be connected.
+func (d *destination) grants(namespace string) bool {
+	return len(d.config.GetNamespaces()) == 0 || slices.Contains(d.config.GetNamespaces(), namespace)
+}
+
+func (d *destination) onNode() bool { return d.config.GetOrigin() == string(destinations.Node) }
+
+// plain tells whether streams to the server are as the program's would be: no TLS is around them.
+func (d *destination) plain() bool { return d.tls == nil }
+
+// protocol is what is spoken with the server, with the secret as it is now.
+func (d *destination) protocol() (session.Protocol, error) {
+	if d.err != nil {
+		return nil, d.err
+	}
+	c := d.config
+	password, err := d.readPassword()
+	if err != nil {
+		return nil, err
+	}
+	switch c.GetKind() {
+	case destinations.KindPostgres:
+		return session.Postgres{Name: c.GetName(), User: c.GetUser(), Password: password, Database: c.GetDatabase(), TLS: d.tls}, nil
+	case destinations.KindRedis:
+		return session.Redis{Name: c.GetName(), User: c.GetUser(), Password: password, DB: int(c.GetDb()), TLS: d.tls}, nil
+	case destinations.KindTCP, destinations.KindTLS:
+		return session.Raw{TLS: d.tls}, nil
+	}
+	return nil, fmt.Errorf("this node does not know the kind %.64q", c.GetKind())
+}
+
+// readPassword returns what the destination's secret holds, empty if it needs none.
+func (d *destination) readPassword() (string, error) {
+	name := d.config.GetSecret()
+	if name == "" {
+		return "", nil
+	}
+	if d.secrets == nil {
+		return "", fmt.Errorf("secret %q: the node has no secrets", name)
+	}
+	s, err := secret.Load(d.secrets, name, "password")
+	if err != nil {
+		return "", err
+	}
+	return s.Get("password"), nil
+}
+
+// find asks the name server where the destination is.
+func (d *destination) find(ctx context.Context) ([]netip.AddrPort, error) {
+	found, err := net.DefaultResolver.LookupNetIP(ctx, "ip", d.rule.Host)
+	if err != nil {
+		return nil, fmt.Errorf("finding its address: %w", err)
+	}
+	var at []netip.AddrPort
+	var refused error
+	for _, a := range found[:min(len(found), addressesMost)] {
+		if words := d.rule.Problem(a); words != "" {
+			refused = errors.New(words)
+			continue
+		}
+		at = append(at, netip.AddrPortFrom(a.Unmap(), d.port))
+	}
+	if len(at) == 0 {
+		return nil, cmp.Or(refused, errors.New("its name has no address"))
+	}
+	return at, nil
+}
+
+// dial connects to the first of the destination's addresses that takes it.
+func (d *destination) dial(ctx context.Context, to func(ctx context.Context, at netip.AddrPort) (net.Conn, error)) (net.Conn, error) {
+	at, err := d.find(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for _, a := range at {
+		var c net.Conn
+		if c, err = to(ctx, a); err == nil || ctx.Err() != nil {
+			return c, err
+		}
+	}
+	return nil, err
+}
+
+// fromNode connects from the node itself.
+func fromNode(ctx context.Context, at netip.AddrPort) (net.Conn, error) {
+	return new(net.Dialer).DialContext(ctx, "tcp", at.String())
+}
+
+// note notes what came of using the destination.
+func (d *destination) note(err error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.refusal = ""; err != nil {
+		d.refusal = err.Error()
+	}
+}
+
+// look looks whether the destination is where it was, with the secret that it had. It returns what is wrong with it.
+func (d *destination) look(ctx context.Context) (changed bool, wrong string) {
+	if d.err != nil {
+		return false, d.err.Error()
+	}
+	password, err := d.readPassword()
+	if err != nil {
+		return false, err.Error()
+	}
+	found, err := d.find(ctx)
+	var at []netip.Addr
+	for _, a := range found {
+		at = append(at, a.Addr())
+	}
+	slices.SortFunc(at, netip.Addr.Compare)
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	changed = password != d.password
+	if d.password = password; err == nil && !slices.Equal(at, d.at) {
+		d.at, changed = at, true
+	}
+	if err != nil {
+		return changed, err.Error()
+	}
+	return changed, d.refusal
+}

@@ -1,0 +1,89 @@
+package connections
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"net"
+	"time"
+
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/codes"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/headstart-mesh/headstart/shim/nodeapi/tracing"
+	"github.com/headstart-mesh/headstart/shim/pool"
+)
+
+// waits returns a bare stream that waits for the sandbox's function; false: none does.
+func (s *Server) waits(sb *sandbox, name string, d *destination) (waiting, bool) {
+	ctx, cancel := context.WithTimeout(sb.ctx, openTimeout)
+	defer cancel()
+	if !d.onNode() {
+		return s.ahead(ctx, sb, name)
+	}
+	return s.pool.Take(ctx, pool.Key{Namespace: sb.namespace, Function: sb.Function, Destination: name})
+}
+
+// serve answers a program's start-up, and has its connection joined with the server's. It closes both.
+// none: it is known that no connection waits.
+func (s *Server) serve(sb *sandbox, name string, client net.Conn, none bool) {
+	defer client.Close()
+	began := time.Now()
+	server, way, err := s.meet(sb, name, client, none)
+	s.tell(sb, name, way, began, err)
+	if err != nil || server == nil {
+		return
+	}
+	defer server.Close()
+	if _, secured := server.(*tls.Conn); !secured && s.config.Shims.Join(sb.ctx, sb.id, inner(client), server) == nil {
+		return // the shim has both
+	}
+	s.pumped.run(sb.ctx, client, server)
+}
+
+// meet returns what is to be joined with a program's connection; nil: nothing is.
+func (s *Server) meet(sb *sandbox, name string, client net.Conn, none bool) (server net.Conn, way string, err error) {
+	_, d, err := s.find(sb.id, name)
+	if err != nil {
+		return nil, "", err
+	}
+	p, err := d.protocol()
+	if err != nil {
+		d.note(err)
+		return nil, "", err
+	}
+	ctx, cancel := context.WithTimeout(sb.ctx, startTimeout)
+	defer cancel()
+	c := &caller{server: s, sb: sb, name: name, d: d, none: none}
+	opened, err := p.Accept(ctx, client, c)
+	if err != nil || opened == nil {
+		return nil, c.way, err
+	}
+	s.starts.note(sb.Function, name, opened.Start)
+	return opened.Conn, c.way, nil
+}
+
+// tell notes a hand-over in metrics, and in a span that is linked to the request that the sandbox works on.
+func (s *Server) tell(sb *sandbox, name, way string, began time.Time, err error) {
+	if way == "" && err == nil {
+		return // nothing was handed over
+	}
+	if err == nil {
+		s.config.Metrics.handed(name, way, began)
+	}
+	options := []trace.SpanStartOption{trace.WithTimestamp(began), trace.WithSpanKind(trace.SpanKindClient), trace.WithNewRoot(),
+		trace.WithAttributes(tracing.ConnectionDestination.String(name), tracing.ConnectionWay.String(way),
+			attribute.String("faas.name", sb.Function))}
+	if parent := trace.SpanContextFromContext(tracing.Continue(context.Background(), s.config.Traceparent(sb.id))); parent.IsValid() {
+		options = append(options, trace.WithLinks(trace.Link{SpanContext: parent}))
+	}
+	_, span := tracer.Start(context.Background(), tracing.Connection, options...)
+	defer span.End()
+	if err != nil {
+		span.SetStatus(codes.Error, reasonFailed)
+		if !errors.Is(err, context.Canceled) {
+			s.config.Log.Warn("a program is not connected", "instance", sb.id, "destination", name, "error", err)
+		}
+	}
+}

@@ -1,0 +1,142 @@
+package connections
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+
+	"github.com/headstart-mesh/headstart/shim/nodeapi/destinations"
+	"github.com/headstart-mesh/headstart/shim/pool"
+	"github.com/headstart-mesh/headstart/shim/session"
+)
+
+// The ways by which a program gets a connection.
+const (
+	wayPool  = "pool"  // it waited on the node
+	wayAhead = "ahead" // it was made while the sandbox started
+	wayFresh = "fresh" // it was made when the program asked
+)
+
+// Why a program does not get one that waits.
+const (
+	reasonEmpty      = "empty"       // none waited
+	reasonOtherStart = "other-start" // one waited that was logged in for a driver with other parameters
+	reasonNotAllowed = "not-allowed" // the operator's list does not have it for the function
+	reasonFailed     = "failed"      // it cannot be made
+	reasonConnect    = "connect-unavailable"
+)
+
+// caller is a program that asks for a connection to a destination.
+type caller struct {
+	server *Server
+	sb     *sandbox
+	name   string
+	d      *destination
+	none   bool   // none waits, as is known
+	way    string // by which it has got one
+}
+
+// Last implements session.Sessions.
+func (c *caller) Last() session.Start {
+	start, _ := c.server.starts.last(c.sb.Function, c.name)
+	return start
+}
+
+// Take implements session.Sessions.
+func (c *caller) Take(ctx context.Context, start session.Start) (*session.Session, error) {
+	w, err := c.take(ctx, start)
+	if err != nil {
+		c.server.config.Metrics.fallback(c.name, reasonFailed)
+		return nil, fmt.Errorf("destination %s: %w", c.name, err)
+	}
+	return w.session, nil
+}
+
+// take returns a session that was opened with the start.
+func (c *caller) take(ctx context.Context, start session.Start) (waiting, error) {
+	ctx, cancel := context.WithTimeout(ctx, openTimeout)
+	defer cancel()
+	s := c.server
+	switch {
+	case c.none:
+	case c.d.onNode():
+		k := pool.Key{Namespace: c.sb.namespace, Function: c.sb.Function, Destination: c.name, Start: string(start)}
+		if w, ok := s.pool.Take(ctx, k); ok {
+			c.way = wayPool
+			return w, nil
+		}
+	default:
+		w, ok := s.ahead(ctx, c.sb, c.name)
+		if !ok {
+			break
+		}
+		if c.way = wayAhead; w.session != nil && w.session.Start == start {
+			return w, nil
+		}
+		if w.session == nil {
+			return s.open(ctx, c.d, start, func(context.Context) (net.Conn, error) { return w.conn, nil })
+		}
+		_ = w.Close() // it was logged in for nobody
+		s.config.Metrics.fallback(c.name, reasonOtherStart)
+		c.way = wayFresh
+		return s.connect(ctx, c.sb, c.d, start)
+	}
+	c.way = wayFresh
+	s.config.Metrics.fallback(c.name, reasonEmpty)
+	return s.connect(ctx, c.sb, c.d, start)
+}
+
+// Dial implements session.Sessions.
+func (c *caller) Dial(ctx context.Context) (net.Conn, error) { return c.server.dial(ctx, c.sb, c.d) }
+
+// dial connects to a destination for a sandbox: from there, or from the node.
+func (s *Server) dial(ctx context.Context, sb *sandbox, d *destination) (net.Conn, error) {
+	if d.onNode() {
+		return d.dial(ctx, fromNode)
+	}
+	return d.dial(ctx, func(ctx context.Context, at netip.AddrPort) (net.Conn, error) {
+		return s.config.Shims.Dial(ctx, sb.id, at)
+	})
+}
+
+// connect opens a new session for a sandbox.
+func (s *Server) connect(ctx context.Context, sb *sandbox, d *destination, start session.Start) (waiting, error) {
+	return s.open(ctx, d, start, func(ctx context.Context) (net.Conn, error) { return s.dial(ctx, sb, d) })
+}
+
+// fill opens a session that no sandbox has asked for yet.
+func (s *Server) fill(ctx context.Context, k pool.Key) (waiting, error) {
+	d, err := s.list.get(k.Destination, k.Namespace)
+	if err != nil {
+		return waiting{}, err
+	}
+	return s.open(ctx, d, session.Start(k.Start), func(ctx context.Context) (net.Conn, error) { return d.dial(ctx, fromNode) })
+}
+
+func (s *Server) open(ctx context.Context, d *destination, start session.Start, dial session.Dial) (waiting, error) {
+	p, err := d.protocol()
+	if err != nil {
+		return waiting{}, err
+	}
+	opened, err := p.Open(ctx, dial, start)
+	if err == nil || !errors.Is(ctx.Err(), context.Canceled) { // else nobody waits for it any more
+		d.note(err)
+	}
+	if err != nil {
+		return waiting{}, err
+	}
+	return waiting{conn: opened.Conn, session: opened}, nil
+}
+
+// failed notes that a connection could not be made before somebody asked.
+func (s *Server) failed(k pool.Key, err error) {
+	s.config.Metrics.fallback(k.Destination, reasonFailed)
+	s.config.Log.Warn("no connection can be made in advance", "destination", k.Destination, "function", k.Function, "error", err)
+}
+
+// raw tells whether a program gets the stream as it is, and says what it will.
+func (d *destination) raw() bool {
+	return d.config.GetKind() == destinations.KindTCP || d.config.GetKind() == destinations.KindTLS
+}

@@ -1,0 +1,45 @@
+package connections
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"time"
+
+	"github.com/headstart-mesh/headstart/shim/session"
+)
+
+// waiting is a session that nobody uses yet, or, where nobody knows what the program will ask for, a stream alone.
+type waiting struct {
+	conn net.Conn
+	// session is nil if nobody is logged in yet.
+	session *session.Session
+}
+
+var past = time.Unix(1, 0)
+
+// Watch implements pool.Conn. By TLS it reads what is the connection's own, such as session tickets; those are no bytes
+// of the server's.
+func (w waiting) Watch(ctx context.Context) error {
+	stopped := make(chan struct{})
+	stop := context.AfterFunc(ctx, func() {
+		defer close(stopped)
+		_ = w.conn.SetReadDeadline(past) // the read ends
+	})
+	n, err := w.conn.Read(make([]byte, 1))
+	if !stop() {
+		<-stopped
+	}
+	switch {
+	case n > 0:
+		return errors.New("the server has said something")
+	case ctx.Err() != nil && errors.Is(err, os.ErrDeadlineExceeded):
+		return w.conn.SetReadDeadline(time.Time{})
+	}
+	return fmt.Errorf("the server has ended it: %w", err)
+}
+
+// Close implements pool.Conn.
+func (w waiting) Close() error { return w.conn.Close() }
