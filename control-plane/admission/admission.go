@@ -62,8 +62,8 @@ var kinds = []kind{
 		rule: admissionv1.Rule{APIGroups: []string{""}, APIVersions: []string{"v1"}, Resources: []string{"pods"}},
 
 		on:       policy.Jobs,
-		extra:    slices.Concat(volumesGranted, runtimeClass),
-		problems: []string{"volumesGrantProblem", "runtimeClassProblem"},
+		extra:    slices.Concat(volumesGranted, connectionsGranted, runtimeClass),
+		problems: []string{"volumesGrantProblem", "connectionsGrantProblem", "runtimeClassProblem"},
 	},
 }
 
@@ -76,16 +76,22 @@ type Stores string
 // Placeholder stands for the stores in the file that is part of the chart.
 const Placeholder Stores = "STORES"
 
-// Policies returns the policies for the operator's stores.
-func Policies(stores Stores) []Policy {
+// Destinations are the operator's destinations in the same way: a list of maps with "name" and "namespaces".
+type Destinations string
+
+// DestinationsPlaceholder stands for them in that file.
+const DestinationsPlaceholder Destinations = "DESTINATIONS"
+
+// Policies returns the policies for the operator's stores and destinations.
+func Policies(stores Stores, destinations Destinations) []Policy {
 	var all []Policy
 	for _, k := range kinds {
-		all = append(all, k.policy(stores))
+		all = append(all, k.policy(stores, destinations))
 	}
 	return append(all, routes(), addresses())
 }
 
-func (k kind) policy(stores Stores) Policy {
+func (k kind) policy(stores Stores, destinations Destinations) Policy {
 	// What Headstart cannot judge goes on as without it: the control plane looks again.
 	conditions := []admissionv1.MatchCondition{{Name: "an-annotation-of-headstart-changes", Expression: k.when}}
 	if k.unless != "" {
@@ -93,7 +99,7 @@ func (k kind) policy(stores Stores) Policy {
 	}
 	return newPolicy(k.name, admissionv1.Ignore, []admissionv1.Rule{k.rule}, admissionv1.ValidatingAdmissionPolicySpec{
 		MatchConditions: conditions,
-		Variables:       k.variables(stores),
+		Variables:       k.variables(stores, destinations),
 		Validations: []admissionv1.Validation{{
 			Expression:        "variables.problems.size() == 0",
 			Message:           "an annotation of headstart.dev/ is wrong",
@@ -133,13 +139,16 @@ func newPolicy(name string, failure admissionv1.FailurePolicyType, objects []adm
 
 // variables are the policy's, each of which is defined for every object: whichever of
 // them is looked at, none fails.
-func (k kind) variables(stores Stores) []admissionv1.Variable {
+func (k kind) variables(stores Stores, destinations Destinations) []admissionv1.Variable {
 	keys := policy.Keys(k.on)
 	all := []variable{
 		{"annotations", "has(object.metadata.annotations) ? object.metadata.annotations : {}"},
 		{"stores", "dyn(\n  " + string(stores) + "\n)"},
 		{"unknown", unknownKeys(k.on, keys)},
 		{"unknownProblem", unknownProblem(k.on, keys)},
+	}
+	if k.on == policy.Jobs {
+		all = append(all, variable{"destinations", "dyn(\n  " + string(destinations) + "\n)"})
 	}
 	problems := []string{"unknownProblem"}
 	for _, a := range policy.Annotations(k.on) {

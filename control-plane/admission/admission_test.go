@@ -16,10 +16,16 @@ import (
 var update = flag.Bool("update", false, "write the chart's file instead of comparing with it")
 
 // services and knative return the evaluators of the two policies.
-func services(t testing.TB) *evaluator { return compile(t, admission.Policies(allowedCEL)[0].Policy) }
-func knative(t testing.TB) *evaluator  { return compile(t, admission.Policies(allowedCEL)[1].Policy) }
+func services(t testing.TB) *evaluator {
+	return compile(t, admission.Policies(allowedCEL, destinationsCEL)[0].Policy)
+}
+func knative(t testing.TB) *evaluator {
+	return compile(t, admission.Policies(allowedCEL, destinationsCEL)[1].Policy)
+}
 
-func pods(t testing.TB) *evaluator { return compile(t, admission.Policies(allowedCEL)[2].Policy) }
+func pods(t testing.TB) *evaluator {
+	return compile(t, admission.Policies(allowedCEL, destinationsCEL)[2].Policy)
+}
 
 // object is a Service with the annotations.
 func object(annotations map[string]string) map[string]any {
@@ -133,7 +139,7 @@ func TestGoAndCELAgreeOnJobs(t *testing.T) {
 	e := pods(t)
 	agree := func(annotations map[string]string) {
 		t.Helper()
-		_, wrong := policy.ParseJob(annotations, allowed)
+		_, wrong := policy.ParseJob(annotations, allowed, allowedDestinations)
 		message, err := e.admit(nil, job(annotations), "default")
 		if err != nil || (wrong == nil) != (message == "") {
 			t.Errorf("%q: CEL says %q, %v; Go says %v", annotations, message, err, wrong)
@@ -170,7 +176,7 @@ func TestGoAndCELAgreeOnVolumes(t *testing.T) {
 			at := rapid.IntRange(0, len(seed)).Draw(t, "at")
 			list = strings.ToValidUTF8(seed[:at]+rapid.SampledFrom(pieces).Draw(t, "piece")+seed[at:], "")
 		}
-		_, wrong := policy.ParseJob(map[string]string{policy.KeyVolumes: list}, allowed)
+		_, wrong := policy.ParseJob(map[string]string{policy.KeyVolumes: list}, allowed, allowedDestinations)
 		message, err := e.admit(nil, job(map[string]string{policy.KeyVolumes: list}), "default")
 		if err != nil || (wrong == nil) != (message == "") || strings.ContainsAny(message, "\r\n") {
 			t.Fatalf("%q: CEL says %q, %v; Go says %v", list, message, err, wrong)
@@ -194,8 +200,13 @@ func TestMessagesOfJobs(t *testing.T) {
 		{policy.KeyVolumes: "a=s3://models/,a=s3://videos/"},
 		{policy.KeyVolumesWait: "11m"},
 		{policy.KeyVolumesLate: "later"},
+		{policy.KeyConnections: "orders,nowhere"},
+		{policy.KeyConnections: "orders, sessions"},
+		{policy.KeyConnections: "orders,orders"},
+		{policy.KeyConnections: "a,b,c,d,e,f,g,h,i"},
+		{policy.KeyConnections: "orders", policy.KeyConnectionsBy: "magic"},
 	} {
-		_, wrong := policy.ParseJob(annotations, allowed)
+		_, wrong := policy.ParseJob(annotations, allowed, allowedDestinations)
 		got, err := e.admit(nil, job(annotations), "default")
 		if err != nil || wrong == nil || got != wrong.Error() {
 			t.Errorf("%q: got %q, %v; want %v", annotations, got, err, wrong)
@@ -275,7 +286,7 @@ func TestTheChartIsUpToDate(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	upToDate(t, "admission.yaml", admission.Policies(admission.Placeholder))
+	upToDate(t, "admission.yaml", admission.Policies(admission.Placeholder, admission.DestinationsPlaceholder))
 	upToDate(t, "controlplane-policies.yaml", account)
 }
 
@@ -385,7 +396,7 @@ func TestStoresAreGrantedToNamespaces(t *testing.T) {
 }
 
 func TestWithoutStoresNoInputIsAllowed(t *testing.T) {
-	e := compile(t, admission.Policies(`[]`)[0].Policy)
+	e := compile(t, admission.Policies(`[]`, `[]`)[0].Policy)
 	const want = `headstart.dev/store: "default" is not among the operator's stores; ask the operator to allow it`
 	if got, err := e.admit(nil, object(map[string]string{policy.KeyInput: "s3://videos/a"}), "default"); err != nil || got != want {
 		t.Errorf("got %q, %v, want %q", got, err, want)

@@ -5,6 +5,7 @@ import (
 
 	"github.com/headstart-mesh/headstart/control-plane/admission"
 	"github.com/headstart-mesh/headstart/control-plane/policy"
+	"github.com/headstart-mesh/headstart/shim/nodeapi/destinations"
 	"github.com/headstart-mesh/headstart/shim/nodeapi/stores"
 )
 
@@ -20,6 +21,9 @@ var (
 	allowedCEL = admission.Stores(`[{"name": ["default"], "schemes": ["s3"], "buckets": ["videos", "models"], "namespaces": []}, {"name": ["archive"], "schemes": ["s3"], "buckets": ["old"], "namespaces": ["default", "other"]},
 		{"name": ["jobs"], "schemes": ["redis"], "buckets": ["jobs"], "namespaces": []}, {"name": ["web"], "schemes": ["https", "http"], "buckets": ["www.example.com", "a:80"], "namespaces": []},
 		{"name": ["private"], "schemes": ["https"], "buckets": ["a"], "namespaces": []}]`)
+
+	allowedDestinations = destinations.Destinations{{Name: "orders"}, {Name: "sessions", Namespaces: []string{"default", "other"}}}
+	destinationsCEL     = admission.Destinations(`[{"name": ["orders"], "namespaces": []}, {"name": ["sessions"], "namespaces": ["default", "other"]}]`)
 )
 
 // values are seeds of each kind: good ones, bad ones, and those at the edges.
@@ -93,6 +97,8 @@ var (
 		"a=s3://models/,b=s3://models/,c=s3://models/,d=s3://models/,e=s3://models/,f=s3://models/,g=s3://models/,h=s3://models/,i=s3://models/",
 		strings.Repeat("a", 4096), strings.Repeat("a", 4097),
 	}
+	connections = append([]string{"orders", "orders,sessions", "sessions,orders", "orders,orders", "orders,nowhere", "orders, sessions", "orders,", ",orders",
+		"Orders", "a,b,c,d,e,f,g,orders", "a,b,c,d,e,f,g,h,orders", "orders,sessions,orders", "orders\n", "me:pw@orders", strings.Repeat("a", 63) + ",orders"}, names...)
 	words      = []string{"balanced", "inverse", "even", "Even", "even ", "", "even,inverse", "even\n", "odd", "body", "s3", "on", "off"}
 	counts     = []string{"1", "5", "100", "101", "0", "01", "-1", "+1", "1.0", "1e1", "", " 1", "1\n", "999999999", "9999999999", "99999999999999999999", "ten", "１"}
 	namespaces = append([]string{"media,web", "media, web", ",", "a,", ",a", "a,,b", "a,a", "a,B", "*", strings.Repeat("a,", 31) + "a", strings.Repeat("a,", 32) + "a",
@@ -104,6 +110,7 @@ var (
 		"Headstart.dev/Input-Limit", "headstart.dev/password", "headstart.dev/", "headstart.dev/scale-to-zerro",
 		"HEADSTART.DEV/input", "headstart.dev", "headstart.development/input", "serving.knative.dev/creator",
 		"xheadstart.dev/input", "headstart.dev/sctore", "headstart.dev/volumes", "headstart.dev/volumes-wait", "headstart.dev/volume",
+		"headstart.dev/connections", "headstart.dev/connections-by", "headstart.dev/connection",
 	}
 )
 
@@ -120,6 +127,6 @@ func seeds() map[string][]string {
 		policy.KeyInputLimit:  quantities,
 		policy.KeyScaleToZero: durations, policy.KeyReadyTimeout: durations, policy.KeyCallers: namespaces,
 		policy.KeyTrigger: streams, policy.KeyTriggerStore: names, policy.KeyTriggerTries: counts,
-		policy.KeyRouting: words, policy.KeyReadBy: words, policy.KeyS3Learn: words, policy.KeyVolumes: volumes, policy.KeyVolumesWait: append(durations, "0s", "-1ns"),
+		policy.KeyRouting: words, policy.KeyReadBy: words, policy.KeyS3Learn: words, policy.KeyVolumes: volumes, policy.KeyConnections: connections, policy.KeyConnectionsBy: words, policy.KeyVolumesWait: append(durations, "0s", "-1ns"),
 	}
 }

@@ -101,6 +101,8 @@ func rules(a policy.Annotation) []variable {
 		broken = namespaces(text, a)
 	case policy.Prefixes:
 		broken = prefixes(text, a)
+	case policy.Names:
+		broken = labels(text, a)
 	case policy.Choice:
 		problem, fix := a.NoChoice()
 		broken = []rule{{"!(" + text + " in " + list(a.Choices) + ")", problem, fix}}

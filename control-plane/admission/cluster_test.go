@@ -104,7 +104,7 @@ func start(t *testing.T) dynamic.Interface {
 			t.Fatal(err)
 		}
 	}
-	text, err := admission.YAML(admission.Policies(allowedCEL))
+	text, err := admission.YAML(admission.Policies(allowedCEL, destinationsCEL))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -190,14 +190,14 @@ func TestKubernetesFindsNoMistakeInThePolicies(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	text, err := admission.YAML(admission.Policies(allowedCEL))
+	text, err := admission.YAML(admission.Policies(allowedCEL, destinationsCEL))
 	if err != nil {
 		t.Fatal(err)
 	}
 	apply(t, client, []byte(crd))
 	apply(t, client, text)
 	runController(t, s)
-	for _, p := range admission.Policies(allowedCEL) {
+	for _, p := range admission.Policies(allowedCEL, destinationsCEL) {
 		warnings := typeChecked(t, client, p.Policy.Name)
 		if len(warnings) > 0 {
 			t.Errorf("%s: %v", p.Policy.Name, warnings)

@@ -26,7 +26,7 @@ func unknownKeys(on policy.Objects, known []string) string {
 
 // runtimeClass refuses a pod whose containers another runtime would start, without what its annotations ask for.
 var runtimeClass = []variable{
-	{"runtimeClassNeeds", list([]string{policy.KeyInput, policy.KeyVolumes, policy.KeyS3}) + ".filter(k, k in variables.annotations)"},
+	{"runtimeClassNeeds", list([]string{policy.KeyInput, policy.KeyVolumes, policy.KeyS3, policy.KeyConnections}) + ".filter(k, k in variables.annotations)"},
 	{"runtimeClassProblem", "variables.runtimeClassNeeds.size() == 0 || has(object.spec) && has(object.spec.runtimeClassName) && object.spec.runtimeClassName == 'headstart' ? ''\n" +
 		": 'spec.runtimeClassName: is not headstart, which ' + variables.runtimeClassNeeds[0] + ' needs; set it to headstart'"},
 }

@@ -12,7 +12,7 @@ import (
 // refused is the policy's word on an object, empty if it may be.
 func refused(t *testing.T, policy, object string) string {
 	t.Helper()
-	for _, p := range admission.Policies(allowedCEL) {
+	for _, p := range admission.Policies(allowedCEL, destinationsCEL) {
 		if p.Policy.Name != policy {
 			continue
 		}

@@ -61,7 +61,7 @@ func TestRoutesFromBeforeThePolicies(t *testing.T) {
 	route("good", "x-own")
 	create(objects.ServiceEntries, "video", document(t, `{apiVersion: networking.istio.io/v1, kind: ServiceEntry, metadata: {name: sock},
 		spec: {endpoints: [{address: "UNIX:///run/headstart/gateway/gateway.sock"}]}}`))
-	for _, p := range admission.Policies("[]") {
+	for _, p := range admission.Policies("[]", "[]") {
 		create(objects.AdmissionPolicies, "", &p.Policy)
 		create(objects.AdmissionBindings, "", &p.Binding)
 	}

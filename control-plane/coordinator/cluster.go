@@ -62,7 +62,7 @@ func NewCluster(clients kube.Clients, config ClusterConfig, parts Parts) *Cluste
 		Cluster: istio.ClusterOf}
 	c := &Cluster{common: newCommon(parts, gateways), config: config, told: map[string]*nodeapi.Instances{}}
 	c.known, c.published = c.distancesKnown, c.tellOthers
-	c.Platform = kube.New(clients, kube.Config{Stores: parts.Stores, Namespaces: config.Namespaces,
+	c.Platform = kube.New(clients, kube.Config{Stores: parts.Stores, Destinations: parts.Destinations, Namespaces: config.Namespaces,
 		FunctionsPerNamespace: config.FunctionsPerNamespace, InCharge: config.InCharge}, c.events, parts.Log)
 	c.tenants = c.Platform.Tenants
 	c.begin(c.Platform, c, parts)

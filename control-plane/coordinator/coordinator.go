@@ -27,6 +27,7 @@ import (
 	"github.com/headstart-mesh/headstart/control-plane/trigger"
 	"github.com/headstart-mesh/headstart/control-plane/xds"
 	"github.com/headstart-mesh/headstart/shim/nodeapi"
+	"github.com/headstart-mesh/headstart/shim/nodeapi/destinations"
 	"github.com/headstart-mesh/headstart/shim/nodeapi/peertls"
 	"github.com/headstart-mesh/headstart/shim/nodeapi/stores"
 	"github.com/headstart-mesh/headstart/shim/nodeapi/tracing"
@@ -50,18 +51,19 @@ type Platform interface {
 
 // common is what needs to know the platform by Platform only.
 type common struct {
-	Nodes     *nodes.Server
-	Survey    *survey.Survey
-	Gateways  *xds.Server // by their nodes' relays
-	platform  Platform
-	activator *activation.Activator
-	triggers  *trigger.Teller
-	passes    *pass.Teller
-	planner   *routing.Planner
-	events    *event.Log
-	stores    stores.Stores
-	traces    *trace.Store
-	log       *slog.Logger
+	Nodes        *nodes.Server
+	Survey       *survey.Survey
+	Gateways     *xds.Server // by their nodes' relays
+	platform     Platform
+	activator    *activation.Activator
+	triggers     *trigger.Teller
+	passes       *pass.Teller
+	planner      *routing.Planner
+	events       *event.Log
+	stores       stores.Stores
+	destinations destinations.Destinations
+	traces       *trace.Store
+	log          *slog.Logger
 
 	// tenants are, by node, the namespaces whose objects it may have.
 	tenants func() map[string][]string
@@ -77,8 +79,9 @@ type common struct {
 
 // Parts are what a coordinator is made of on each platform.
 type Parts struct {
-	Stores stores.Stores
-	Traces *trace.Store
+	Stores       stores.Stores
+	Destinations destinations.Destinations
+	Traces       *trace.Store
 	// Key signs what requests are bound to; nil: nothing is signed.
 	Key     ed25519.PrivateKey
 	Metrics prometheus.Registerer
@@ -89,7 +92,8 @@ func newCommon(p Parts, gateways xds.Config) *common {
 	daemons := nodes.New(p.Log)
 	gateways.Verify = verifyNode
 	c := &common{Nodes: daemons, Survey: survey.New(daemons, p.Metrics, p.Log), Gateways: xds.New(gateways, p.Log),
-		triggers: trigger.NewTeller(daemons), passes: pass.NewTeller(daemons, p.Key), events: &event.Log{}, stores: p.Stores, traces: p.Traces, log: p.Log}
+		triggers: trigger.NewTeller(daemons), passes: pass.NewTeller(daemons, p.Key), events: &event.Log{}, stores: p.Stores, destinations: p.Destinations, traces: p.Traces, log: p.Log}
+	daemons.SetDestinations(p.Destinations.Messages())
 	if p.Key != nil {
 		daemons.SetKeys(&nodeapi.Keys{Keys: [][]byte{p.Key.Public().(ed25519.PublicKey)}})
 	}

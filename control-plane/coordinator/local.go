@@ -143,7 +143,7 @@ func (c *Local) tellNodes() {
 // Apply implements admin.Backend. Who deploys a function calls it next: the gateways know it when
 // Apply returns.
 func (c *Local) Apply(manifest io.Reader) ([]admin.Applied, error) {
-	functions, err := knative.Parse(manifest, c.stores)
+	functions, err := knative.Parse(manifest, c.stores, c.destinations)
 	if err != nil {
 		return nil, manifestRefused(err)
 	}
@@ -188,7 +188,7 @@ func (c *Local) Delete(function string) error {
 
 // RunJob implements admin.Backend.
 func (c *Local) RunJob(ctx context.Context, manifest io.Reader) (admin.JobOutcome, error) {
-	job, err := knative.ParseJob(manifest, c.stores)
+	job, err := knative.ParseJob(manifest, c.stores, c.destinations)
 	if err != nil {
 		return admin.JobOutcome{}, manifestRefused(err)
 	}

@@ -22,10 +22,11 @@ func (c *common) status(state platform.State, functions func(platform.Function) 
 	s := admin.Status{Version: nodeapi.Version, Nodes: []admin.Node{}, Functions: []admin.Function{},
 		Routing: slices.Concat(c.Gateways.Problems(), c.planner.Problems(), c.Survey.Problems(now), c.Nodes.Refusals())}
 	connected, twins, lacking, keeps := c.Nodes.Connected(), c.Nodes.Twins(now), c.Nodes.StoreProblems(), c.Nodes.Keeps()
+	unreached := c.Nodes.DestinationProblems()
 	for _, name := range slices.Sorted(maps.Keys(connected)) {
 		n := admin.Node{
 			Name: name, Version: connected[name].GetVersion(), Site: c.Survey.Site(name),
-			Problems: append(twinProblems(twins[name], now), storeProblems(lacking[name])...),
+			Problems: slices.Concat(twinProblems(twins[name], now), storeProblems(lacking[name]), destinationProblems(unreached[name])),
 		}
 		if kept := keeps[name]; kept != nil {
 			n.Cache = &admin.NodeCache{Bytes: kept.GetBytes(), Limit: kept.GetLimit(), Volumes: len(kept.GetVolumes()), Problems: kept.GetProblems()}
@@ -63,6 +64,22 @@ func storeProblems(found []nodes.StoreProblem) (all []admin.NodeProblem) {
 		all = append(all, admin.NodeProblem{
 			Message: fmt.Sprintf("cannot use store %q: %s", p.Store, p.Message),
 			Fix:     "correct the store's secret for this node (docs/reference/stores.md#secrets); it counts from the next request on",
+		})
+	}
+	return all
+}
+
+// destinationProblems are the destinations that a node cannot connect to, for the operator.
+func destinationProblems(found []nodes.DestinationProblem) (all []admin.NodeProblem) {
+	for _, p := range found {
+		if p.Destination == "" {
+			all = append(all, admin.NodeProblem{Message: "keeps its destinations from before: " + p.Message,
+				Fix: "correct the list of destinations (docs/reference/connections.md); the node reads it again"})
+			continue
+		}
+		all = append(all, admin.NodeProblem{
+			Message: fmt.Sprintf("cannot connect to destination %q: %s", p.Destination, p.Message),
+			Fix:     "see docs/reference/connections.md#problems; functions start without the connection meanwhile",
 		})
 	}
 	return all

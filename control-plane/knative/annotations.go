@@ -7,6 +7,7 @@ import (
 	"strconv"
 
 	"github.com/headstart-mesh/headstart/control-plane/policy"
+	"github.com/headstart-mesh/headstart/shim/nodeapi/destinations"
 	"github.com/headstart-mesh/headstart/shim/nodeapi/field"
 	"github.com/headstart-mesh/headstart/shim/nodeapi/stores"
 )
@@ -40,7 +41,7 @@ func isCount(s string) bool {
 }
 
 // templateMetadata reads the metadata of the revision template, and what it asks for.
-func (d *document) templateMetadata(o object, st stores.Stores) policy.Policy {
+func (d *document) templateMetadata(o object, st stores.Stores, ds destinations.Destinations) policy.Policy {
 	o.refuse("name", "remove it; the embedded platform names revisions itself")
 	o.take("labels").object().texts()
 	annotations := o.take("annotations").object()
@@ -53,7 +54,7 @@ func (d *document) templateMetadata(o object, st stores.Stores) policy.Policy {
 		}
 	}
 	templateAnnotations(annotations)
-	return d.parsed(ours, st, policy.ParseTemplate)
+	return d.parsed(ours, func(given map[string]string) (policy.Policy, error) { return policy.ParseTemplate(given, st, ds) })
 }
 
 func templateAnnotations(o object) {

@@ -22,7 +22,7 @@ func FuzzParse(f *testing.F) {
 	f.Add([]byte("a: 1\n...\n---\n- \"\\xff\"\n"))
 	f.Add([]byte("%YAML 1.2\n---\n? [a]\n: {<<: b}\n"))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		functions, err := knative.Parse(bytes.NewReader(data), allowed)
+		functions, err := knative.Parse(bytes.NewReader(data), allowed, nil)
 		if err != nil {
 			if functions != nil {
 				t.Errorf("functions with the error %v", err)

@@ -8,6 +8,7 @@ import (
 
 	"github.com/headstart-mesh/headstart/control-plane/platform"
 	"github.com/headstart-mesh/headstart/control-plane/policy"
+	"github.com/headstart-mesh/headstart/shim/nodeapi/destinations"
 	"github.com/headstart-mesh/headstart/shim/nodeapi/stores"
 )
 
@@ -18,7 +19,7 @@ const (
 
 // ParseJob reads the one Job of batch/v1 that a manifest holds: the subset that the embedded
 // platform runs. It is an error as Parse's is, when the document is at fault.
-func ParseJob(r io.Reader, st stores.Stores) (platform.Job, error) {
+func ParseJob(r io.Reader, st stores.Stores, ds destinations.Destinations) (platform.Job, error) {
 	data, err := io.ReadAll(io.LimitReader(r, maxDocument+1))
 	if err != nil {
 		return platform.Job{}, fmt.Errorf("reading the job: %w", err)
@@ -41,7 +42,7 @@ func ParseJob(r io.Reader, st stores.Stores) (platform.Job, error) {
 			return platform.Job{}, fmt.Errorf("more than one document; run one %s of %s at a time", jobKind, jobVersion)
 		}
 		d := &document{number: number, lines: chunk.line - 1, isJob: true}
-		job = d.job(value{doc: d, line: root.Line, node: root}, st)
+		job = d.job(value{doc: d, line: root.Line, node: root}, st, ds)
 		if errs := d.problems(); len(errs) > 0 {
 			return platform.Job{}, errs
 		}
@@ -53,7 +54,7 @@ func ParseJob(r io.Reader, st stores.Stores) (platform.Job, error) {
 }
 
 // job reads one document. Its result counts only when no problem was noted.
-func (d *document) job(v value, st stores.Stores) platform.Job {
+func (d *document) job(v value, st stores.Stores, ds destinations.Destinations) platform.Job {
 	o := v.object()
 	if !d.is(o, jobVersion, jobKind) {
 		return platform.Job{}
@@ -66,7 +67,9 @@ func (d *document) job(v value, st stores.Stores) platform.Job {
 	spec.close()
 	meta := template.take("metadata").object()
 	meta.take("labels").object().texts()
-	parsed := d.parsed(meta.take("annotations").object(), st.For(namespace), policy.ParseJob)
+	parsed := d.parsed(meta.take("annotations").object(), func(given map[string]string) (policy.Policy, error) {
+		return policy.ParseJob(given, st.For(namespace), ds.For(namespace))
+	})
 	meta.close()
 	var f platform.Function
 	pod := template.must("spec", "describe the job's container").object()

@@ -11,6 +11,7 @@ import (
 	"github.com/headstart-mesh/headstart/control-plane/platform"
 	"github.com/headstart-mesh/headstart/control-plane/policy"
 	"github.com/headstart-mesh/headstart/filters/filterapi/reference"
+	"github.com/headstart-mesh/headstart/shim/nodeapi/destinations"
 	"github.com/headstart-mesh/headstart/shim/nodeapi/stores"
 )
 
@@ -43,10 +44,12 @@ spec:
             limits: {cpu: 500m, memory: 64Mi}
 `
 
+var jobDestinations = destinations.Destinations{{Name: "orders"}, {Name: "sessions", Namespaces: []string{"shop"}}}
+
 var jobStores = stores.Stores{{Name: "default", Kind: stores.KindS3, Buckets: []string{"videos"}}}
 
 func TestParseJob(t *testing.T) {
-	got, err := knative.ParseJob(strings.NewReader(jobManifest), jobStores)
+	got, err := knative.ParseJob(strings.NewReader(jobManifest), jobStores, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -71,7 +74,7 @@ func TestParseJobRefusesByName(t *testing.T) {
 		"a template":      {"camera-7/1.mjpeg", "{header.x-key}", `spec.template.metadata.annotations[headstart.dev/input]: "s3://videos/{header.x-key}" has a placeholder, and a job has no request whose headers could fill it; write it like s3://videos/camera-7/1.mjpeg`},
 	} {
 		t.Run(name, func(t *testing.T) {
-			_, err := knative.ParseJob(strings.NewReader(strings.Replace(jobManifest, c.old, c.new, 1)), jobStores)
+			_, err := knative.ParseJob(strings.NewReader(strings.Replace(jobManifest, c.old, c.new, 1)), jobStores, nil)
 			if err == nil || !strings.HasSuffix(err.Error(), c.want) || !strings.HasPrefix(err.Error(), "document 1, line ") {
 				t.Errorf("got  %v\nwant %s", err, c.want)
 			}
@@ -80,7 +83,7 @@ func TestParseJobRefusesByName(t *testing.T) {
 	for manifest, want := range map[string]string{
 		"": "no document in the manifest; it needs a Job of batch/v1", jobManifest + "---\n" + jobManifest: "more than one document; run one Job of batch/v1 at a time",
 	} {
-		if _, err := knative.ParseJob(strings.NewReader(manifest), jobStores); err == nil || err.Error() != want {
+		if _, err := knative.ParseJob(strings.NewReader(manifest), jobStores, nil); err == nil || err.Error() != want {
 			t.Errorf("got %v, want %s", err, want)
 		}
 	}
@@ -103,7 +106,7 @@ spec:
       containers:
         - image: registry.example.com/chat:1
 `
-	got, err := knative.Parse(strings.NewReader(manifest), jobStores)
+	got, err := knative.Parse(strings.NewReader(manifest), jobStores, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -116,7 +119,7 @@ spec:
 		"llama/\n": `document 1, line 9: function default/chat: spec.template.metadata.annotations[headstart.dev/volumes]: "models=s3://videos/x" is not a list of volumes: <name>=s3://<bucket>/<prefix>/, separated by commas; write it like models=s3://models/llama/`,
 		"start\n":  `document 1, line 10: function default/chat: spec.template.metadata.annotations[headstart.dev/volumes-late]: "x" is not what follows when volumes are late; use fail or start`,
 	} {
-		_, err := knative.Parse(strings.NewReader(strings.Replace(manifest, old, "x\n", 1)), jobStores)
+		_, err := knative.Parse(strings.NewReader(strings.Replace(manifest, old, "x\n", 1)), jobStores, nil)
 		if err == nil || err.Error() != why {
 			t.Errorf(" got %v\nwant %s", err, why)
 		}
@@ -124,7 +127,7 @@ spec:
 }
 
 func TestAJobIsNoFunction(t *testing.T) {
-	_, err := knative.Parse(strings.NewReader(jobManifest), jobStores)
+	_, err := knative.Parse(strings.NewReader(jobManifest), jobStores, nil)
 	if err == nil || !strings.HasSuffix(err.Error(), "kind: \"Job\" is not supported by the embedded platform; run it by `headstart run`") {
 		t.Error(err)
 	}
@@ -134,9 +137,43 @@ func FuzzParseJob(f *testing.F) {
 	f.Add(jobManifest)
 	f.Add("apiVersion: batch/v1\nkind: Job\nspec: {template: {spec: {containers: []}}}\n")
 	f.Fuzz(func(t *testing.T, manifest string) {
-		j, err := knative.ParseJob(strings.NewReader(manifest), jobStores)
+		j, err := knative.ParseJob(strings.NewReader(manifest), jobStores, nil)
 		if err == nil && (j.Image == "" || !strings.Contains(j.Name, "/") || strings.Contains(j.Policy.Input, "{")) {
 			t.Errorf("accepted as %+v", j)
 		}
 	})
+}
+
+// Connections stand on the template as well, and on a job's.
+func TestTheTemplateHasConnections(t *testing.T) {
+	const manifest = `apiVersion: serving.knative.dev/v1
+kind: Service
+metadata: {name: chat, namespace: shop}
+spec:
+  template:
+    metadata:
+      annotations: {headstart.dev/connections: "orders,sessions", headstart.dev/connections-by: connect}
+    spec:
+      containers: [{image: "registry.example.com/chat:1"}]
+`
+	got, err := knative.Parse(strings.NewReader(manifest), nil, jobDestinations)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := policy.Connections{Destinations: []string{"orders", "sessions"}, By: "connect"}
+	if d := cmp.Diff(want, got[0].Policy.Connections); d != "" {
+		t.Errorf("-want +got\n%s", d)
+	}
+	const line = "document 1, line 7: function media/chat: spec.template.metadata.annotations[headstart.dev/connections]: " +
+		`"sessions" is not among the operator's destinations; use one of orders, or ask the operator to allow it`
+	_, err = knative.Parse(strings.NewReader(strings.Replace(manifest, "shop", "media", 1)), nil, jobDestinations)
+	if err == nil || err.Error() != line {
+		t.Errorf("got  %v\nwant %s", err, line)
+	}
+	asks := strings.Replace(jobManifest, "annotations:\n", "annotations:\n        headstart.dev/connections: orders\n", 1)
+	j, err := knative.ParseJob(strings.NewReader(asks), jobStores, jobDestinations)
+	want = policy.Connections{Destinations: []string{"orders"}, By: "socket"}
+	if d := cmp.Diff(want, j.Policy.Connections); d != "" || err != nil {
+		t.Errorf("%v, -want +got\n%s", err, d)
+	}
 }

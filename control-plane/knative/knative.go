@@ -10,6 +10,7 @@ import (
 	"slices"
 
 	"github.com/headstart-mesh/headstart/control-plane/platform"
+	"github.com/headstart-mesh/headstart/shim/nodeapi/destinations"
 	"github.com/headstart-mesh/headstart/shim/nodeapi/field"
 	"github.com/headstart-mesh/headstart/shim/nodeapi/stores"
 )
@@ -59,9 +60,9 @@ func (es Errors) Unwrap() []error {
 	return errs
 }
 
-// Parse reads the functions of a stream of YAML documents. It returns all of them or an
+// Parse reads the functions of a stream of YAML documents against the operator's lists. It returns all of them or an
 // error: Errors, when the documents are at fault. Generation is left 0 for the adapter.
-func Parse(r io.Reader, st stores.Stores) ([]platform.Function, error) {
+func Parse(r io.Reader, st stores.Stores, ds destinations.Destinations) ([]platform.Function, error) {
 	data, err := io.ReadAll(io.LimitReader(r, maxStream+1))
 	if err != nil {
 		return nil, fmt.Errorf("reading manifests: %w", err)
@@ -89,7 +90,7 @@ func Parse(r io.Reader, st stores.Stores) ([]platform.Function, error) {
 			continue
 		}
 		d := &document{number: number, lines: chunk.line - 1}
-		f := d.service(value{doc: d, line: root.Line, node: root}, st)
+		f := d.service(value{doc: d, line: root.Line, node: root}, st, ds)
 		if first, ok := seen[d.function]; ok && d.function != "" {
 			d.name.reportAs(d.function, fmt.Sprintf("is the function of document %d too", first), "give each function a name of its own")
 		}

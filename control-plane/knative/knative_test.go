@@ -34,7 +34,7 @@ func read(t testing.TB, name string) string {
 }
 
 func parse(text string) ([]platform.Function, error) {
-	return knative.Parse(strings.NewReader(text), allowed)
+	return knative.Parse(strings.NewReader(text), allowed, nil)
 }
 
 func TestParseEveryField(t *testing.T) {
@@ -160,7 +160,7 @@ func TestStoresCountForTheirNamespacesOnly(t *testing.T) {
 	for namespace, want := range map[string]bool{"city": true, "shop": false} {
 		granted := append(stores.Stores{}, allowed...)
 		granted[1].Namespaces = []string{"city"}
-		_, err := knative.Parse(strings.NewReader(strings.Replace(full, "namespace: city", "namespace: "+namespace, 1)), granted)
+		_, err := knative.Parse(strings.NewReader(strings.Replace(full, "namespace: city", "namespace: "+namespace, 1)), granted, nil)
 		if (err == nil) != want || !want && !strings.Contains(err.Error(), "headstart.dev/store") {
 			t.Errorf("of namespace %s: %v", namespace, err)
 		}
@@ -169,7 +169,7 @@ func TestStoresCountForTheirNamespacesOnly(t *testing.T) {
 
 func TestABrokenReaderIsNoEmptyManifest(t *testing.T) {
 	lost := errors.New("connection lost")
-	if _, err := knative.Parse(iotest.ErrReader(lost), allowed); !errors.Is(err, lost) {
+	if _, err := knative.Parse(iotest.ErrReader(lost), allowed, nil); !errors.Is(err, lost) {
 		t.Errorf("got %v", err)
 	}
 }
@@ -180,7 +180,7 @@ func TestMessagesStayBounded(t *testing.T) {
 	for i := range 50_000 {
 		fmt.Fprintf(&text, "x%d: 1\n", i)
 	}
-	_, err := knative.Parse(&text, allowed)
+	_, err := knative.Parse(&text, allowed, nil)
 	var errs knative.Errors
 	if !errors.As(err, &errs) || len(errs) > 100 || len(err.Error()) > 16<<10 {
 		t.Errorf("%d problems in %d bytes", len(errs), len(err.Error()))
@@ -193,7 +193,7 @@ func TestDocumentedExamples(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	functions, err := knative.Parse(strings.NewReader(example(t, "knative-service.md")), listed)
+	functions, err := knative.Parse(strings.NewReader(example(t, "knative-service.md")), listed, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/headstart-mesh/headstart/control-plane/platform"
 	"github.com/headstart-mesh/headstart/control-plane/policy"
+	"github.com/headstart-mesh/headstart/shim/nodeapi/destinations"
 	"github.com/headstart-mesh/headstart/shim/nodeapi/field"
 	"github.com/headstart-mesh/headstart/shim/nodeapi/stores"
 )
@@ -26,7 +27,7 @@ const (
 )
 
 // service reads one document. Its result counts only when no problem was noted.
-func (d *document) service(v value, st stores.Stores) platform.Function {
+func (d *document) service(v value, st stores.Stores, ds destinations.Destinations) platform.Function {
 	o := v.object()
 	if !d.is(o, apiVersion, kind) {
 		return platform.Function{}
@@ -38,8 +39,8 @@ func (d *document) service(v value, st stores.Stores) platform.Function {
 	meta.close()
 	spec := o.must("spec", "describe the function").object()
 	template := spec.must("template", "describe the function").object()
-	pods := d.templateMetadata(template.take("metadata").object(), st.For(namespace))
-	f.Policy.Volumes, f.Policy.S3 = pods.Volumes, pods.S3
+	pods := d.templateMetadata(template.take("metadata").object(), st.For(namespace), ds.For(namespace))
+	f.Policy.Volumes, f.Policy.S3, f.Policy.Connections = pods.Volumes, pods.S3, pods.Connections
 	podSpec(template.must("spec", "describe the function's container").object(), &f)
 	template.close()
 	spec.close()
@@ -93,12 +94,12 @@ func (d *document) policy(o object, st stores.Stores) policy.Policy {
 			o.fields[key].report("has no effect here", "move it to spec.template.metadata.annotations")
 		}
 	}
-	return d.parsed(o, st, policy.Parse)
+	return d.parsed(o, func(given map[string]string) (policy.Policy, error) { return policy.Parse(given, st) })
 }
 
 // parsed reads annotations by parse, and notes its problems where they stand.
-func (d *document) parsed(o object, st stores.Stores, parse func(map[string]string, stores.Stores) (policy.Policy, error)) policy.Policy {
-	p, err := parse(o.texts(), st)
+func (d *document) parsed(o object, parse func(map[string]string) (policy.Policy, error)) policy.Policy {
+	p, err := parse(o.texts())
 	for _, e := range fieldErrors(err) {
 		at := o.take(e.Field)
 		d.add(at.line, &field.Error{Field: at.path, Value: e.Value, Problem: e.Problem, Fix: e.Fix})

@@ -70,6 +70,8 @@ type Server struct {
 	functions *nodeapi.Functions
 	inCharge  bool
 	keys      *nodeapi.Keys // nil: its capabilities are not signed
+	// destinations are told with the functions, to daemons that take these in parts.
+	destinations []*nodeapi.Destination
 }
 
 // process is one daemon of a node.
@@ -84,11 +86,12 @@ type stream struct {
 	gone     chan struct{} // closed when the handler hears no more of this one
 
 	// Of the server's mu.
-	since   time.Time                // when it joined
-	load    map[string]int32         // as it was told last
-	refused *nodeapi.GatewayRefusals // likewise
-	stores  *nodeapi.StoreProblems   // likewise
-	kept    *nodeapi.Keeps           // likewise; nil: it said nothing
+	since     time.Time                    // when it joined
+	load      map[string]int32             // as it was told last
+	refused   *nodeapi.GatewayRefusals     // likewise
+	stores    *nodeapi.StoreProblems       // likewise
+	kept      *nodeapi.Keeps               // likewise; nil: it said nothing
+	unreached *nodeapi.DestinationProblems // likewise
 	// confirms are the Confirms that wait, each closed with the daemon's word.
 	confirms map[int64]chan struct{}
 	// calls are the Caches that wait.
@@ -114,6 +117,9 @@ func (s *Server) SetHandler(h Handler) { s.handler = h }
 
 // SetObserver names who hears what nodes measure; it comes before the server serves.
 func (s *Server) SetObserver(o Observer) { s.observer = o }
+
+// SetDestinations names the operator's destinations, of which nodes are told; it comes before the server serves.
+func (s *Server) SetDestinations(all []*nodeapi.Destination) { s.destinations = all }
 
 // Wait returns when the handler hears no more of streams that have ended. It is called
 // after the gRPC server has stopped and its handlers have returned.
@@ -222,6 +228,8 @@ func (s *Server) receive(ctx context.Context, st *stream, c nodeapi.ControlPlane
 			s.refuses(st, k.GatewayRefusals)
 		case *nodeapi.NodeMessage_StoreProblems:
 			s.lacks(st, k.StoreProblems)
+		case *nodeapi.NodeMessage_DestinationProblems:
+			s.misses(st, k.DestinationProblems)
 		case *nodeapi.NodeMessage_Keeps:
 			s.keeps(st, k.Keeps)
 		case *nodeapi.NodeMessage_Confirmed:
@@ -349,7 +357,7 @@ func (st *stream) tell(all ...*nodeapi.ControlMessage) error {
 // whole is what a stream is told of all functions; the caller holds mu.
 func (s *Server) whole(st *stream) []*nodeapi.ControlMessage {
 	if st.register.GetParts() {
-		return changes(s.functions.GetFunctions(), nil, s.functions.GetStores())
+		return s.changes(s.functions.GetFunctions(), nil, s.functions.GetStores())
 	}
 	return []*nodeapi.ControlMessage{{Kind: &nodeapi.ControlMessage_Functions{Functions: s.functions}}}
 }
@@ -364,7 +372,7 @@ func (s *Server) SetFunctions(f *nodeapi.Functions) {
 	if s.functions = f; len(changed)+len(removed) == 0 && sameStores {
 		return
 	}
-	news := changes(changed, removed, f.GetStores())
+	news := s.changes(changed, removed, f.GetStores())
 	for _, of := range s.joined {
 		for _, st := range of {
 			// A stream that is too slow is cut off and told at its next registration.

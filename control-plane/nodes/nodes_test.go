@@ -336,10 +336,11 @@ func many(n int) *nodeapi.Functions {
 func TestAttackManyFunctionsFitTheNodesMessages(t *testing.T) {
 	const functionsOfAll = 10_000
 	cp := serve(t)
+	cp.SetDestinations([]*nodeapi.Destination{{Name: "orders"}})
 	cp.SetFunctions(many(functionsOfAll))
 	n := cp.connectAs(t, "edge", &nodeapi.Register{Parts: true})
 	all, largest := n.changes()
-	if len(all.GetFunctions()) != functionsOfAll || len(all.GetStores()) != 1 || largest > 512<<10 {
+	if len(all.GetFunctions()) != functionsOfAll || len(all.GetStores()) != 1 || len(all.GetDestinations()) != 1 || largest > 512<<10 {
 		t.Errorf("at first %d functions, %d stores, parts of at most %d bytes", len(all.GetFunctions()), len(all.GetStores()), largest)
 	}
 	next := many(functionsOfAll)
@@ -352,7 +353,7 @@ func TestAttackManyFunctionsFitTheNodesMessages(t *testing.T) {
 		t.Errorf("a change of one, and one less: %d functions, %d removed, %d bytes", len(change.GetFunctions()), len(change.GetRemoved()), size)
 	}
 	cp.SetFunctions(&nodeapi.Functions{})
-	if change, size := n.changes(); len(change.GetRemoved()) != functionsOfAll-1 || len(change.GetStores()) != 0 || size > 512<<10 {
+	if change, size := n.changes(); len(change.GetRemoved()) != functionsOfAll-1 || len(change.GetStores()) != 0 || len(change.GetDestinations()) != 1 || size > 512<<10 {
 		t.Errorf("without functions: %d removed, parts of at most %d bytes", len(change.GetRemoved()), size)
 	}
 }

@@ -33,8 +33,8 @@ func differ(before, now *nodeapi.Functions) (changed []*nodeapi.Function, remove
 	return changed, slices.Sorted(maps.Keys(old))
 }
 
-// changes tells of functions that are new, different or gone.
-func changes(changed []*nodeapi.Function, removed []string, stores []*nodeapi.Store) []*nodeapi.ControlMessage {
+// changes tells of functions that are new, different or gone; the caller holds mu.
+func (s *Server) changes(changed []*nodeapi.Function, removed []string, stores []*nodeapi.Store) []*nodeapi.ControlMessage {
 	var parts []*nodeapi.FunctionChanges
 	for names := range slices.Chunk(removed, removedMost) {
 		parts = append(parts, &nodeapi.FunctionChanges{Removed: names})
@@ -45,7 +45,7 @@ func changes(changed []*nodeapi.Function, removed []string, stores []*nodeapi.St
 	if len(parts) == 0 {
 		parts = append(parts, &nodeapi.FunctionChanges{})
 	}
-	parts[len(parts)-1].Stores = stores
+	parts[len(parts)-1].Stores, parts[len(parts)-1].Destinations = stores, s.destinations
 	all := make([]*nodeapi.ControlMessage, len(parts))
 	for i, p := range parts {
 		p.More = i < len(parts)-1
@@ -65,6 +65,10 @@ func inParts(m *nodeapi.ControlMessage) []*nodeapi.ControlMessage {
 		for _, volumes := range cut(k.Instances.GetVolumes()) {
 			all = append(all, &nodeapi.ControlMessage{Kind: &nodeapi.ControlMessage_Instances{
 				Instances: &nodeapi.Instances{Volumes: volumes, More: true}}})
+		}
+		for _, connections := range cut(k.Instances.GetConnections()) {
+			all = append(all, &nodeapi.ControlMessage{Kind: &nodeapi.ControlMessage_Instances{
+				Instances: &nodeapi.Instances{Connections: connections, More: true}}})
 		}
 		for _, jobs := range cut(k.Instances.GetJobs()) {
 			all = append(all, &nodeapi.ControlMessage{Kind: &nodeapi.ControlMessage_Instances{

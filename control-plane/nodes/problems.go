@@ -15,10 +15,11 @@ const (
 	// updateTakes is longer than a node has two daemons while one is updated: the chart gives the
 	// old one 40 s to end, and Kubernetes looks some time before whether the new one is ready.
 	updateTakes = 2 * time.Minute
-	// refusalsMost, storesMost and wordsMost are as much as a daemon tells; a node may say anything.
-	refusalsMost = 20
-	storesMost   = 20
-	wordsMost    = 512
+	// refusalsMost, storesMost, destinationsMost and wordsMost are as much as a daemon tells; a node may say anything.
+	refusalsMost     = 20
+	storesMost       = 20
+	destinationsMost = 20
+	wordsMost        = 512
 	// nameMost is how much is shown of a name or an address.
 	nameMost = 256
 )
@@ -123,6 +124,31 @@ func (s *Server) StoreProblems() map[string][]StoreProblem {
 		told := of[len(of)-1].stores.GetProblems()
 		for _, p := range told[:min(len(told), storesMost)] {
 			all[node] = append(all[node], StoreProblem{Store: shown(p.GetStore(), nameMost), Message: shown(p.GetMessage(), wordsMost)})
+		}
+	}
+	return all
+}
+
+// DestinationProblem is a destination that a node cannot connect to.
+type DestinationProblem struct{ Destination, Message string }
+
+// misses takes a daemon's word on the destinations that it cannot connect to.
+func (s *Server) misses(st *stream, m *nodeapi.DestinationProblems) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	st.unreached = m
+}
+
+// DestinationProblems are the destinations that nodes cannot connect to, by node, as their newest daemons say.
+func (s *Server) DestinationProblems() map[string][]DestinationProblem {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	all := map[string][]DestinationProblem{}
+	for node, of := range s.joined {
+		told := of[len(of)-1].unreached.GetProblems()
+		for _, p := range told[:min(len(told), destinationsMost)] {
+			all[node] = append(all[node], DestinationProblem{
+				Destination: shown(p.GetDestination(), nameMost), Message: shown(p.GetMessage(), wordsMost)})
 		}
 	}
 	return all

@@ -152,6 +152,34 @@ func TestStoreProblems(t *testing.T) {
 	cp.handler.await(t, "edge left")
 }
 
+// What nodes say of destinations likewise.
+func TestDestinationProblems(t *testing.T) {
+	cp := serve(t)
+	edge := cp.connect(t, "edge", "v1")
+	tell := func(problems ...*nodeapi.DestinationProblem) {
+		t.Helper()
+		edge.send(&nodeapi.NodeMessage{Kind: &nodeapi.NodeMessage_DestinationProblems{
+			DestinationProblems: &nodeapi.DestinationProblems{Problems: problems}}})
+		edge.send(&nodeapi.NodeMessage{Kind: &nodeapi.NodeMessage_Event{Event: &nodeapi.Event{Reason: strconv.Itoa(len(problems))}}})
+		cp.handler.await(t, "edge: event "+strconv.Itoa(len(problems)))
+	}
+	tell(&nodeapi.DestinationProblem{Destination: "orders", Message: "no\nsecret" + strings.Repeat("x", 10_000)})
+	want := map[string][]nodes.DestinationProblem{"edge": {{Destination: "orders", Message: "no secret" + strings.Repeat("x", 512-9)}}}
+	if d := cmp.Diff(want, cp.DestinationProblems()); d != "" {
+		t.Error(d)
+	}
+	tell(make([]*nodeapi.DestinationProblem, 1000)...)
+	if got := len(cp.DestinationProblems()["edge"]); got != 20 {
+		t.Errorf("%d problems", got)
+	}
+	tell()
+	if got := cp.DestinationProblems(); len(got) > 0 {
+		t.Errorf("when all can be reached: %v", got)
+	}
+	edge.end()
+	cp.handler.await(t, "edge left")
+}
+
 // Whatever a node says of what it keeps, the control plane can add it up and show it.
 func TestKeeps(t *testing.T) {
 	cp := serve(t)

@@ -36,6 +36,9 @@ const (
 	KeyVolumesLate  = filterapi.AnnotationVolumesLate
 	KeyS3           = filterapi.AnnotationS3
 	KeyS3Learn      = filterapi.AnnotationS3Learn
+
+	KeyConnections   = filterapi.AnnotationConnections
+	KeyConnectionsBy = filterapi.AnnotationConnectionsBy
 )
 
 // The values of KeyRouting.
@@ -105,6 +108,8 @@ const (
 	Path
 	// Prefixes are prefixes of buckets, by names, with commas between.
 	Prefixes
+	// Names are different DNS labels with commas between.
+	Names
 )
 
 // MaxDuration is longer than any sensible spelling of a duration, in bytes.
@@ -133,7 +138,7 @@ type Annotation struct {
 	Literal bool
 	// Shortest and Longest bound a Duration.
 	Shortest, Longest time.Duration
-	// Largest bounds Bytes and Count; the smallest is 1.
+	// Largest bounds Bytes, Count, and how many Names there are; the smallest is 1.
 	Largest int64
 	// Meaning explains it to a function's owner, in Markdown.
 	Meaning string
@@ -258,7 +263,20 @@ var table = []Annotation{
 		Key: KeyS3, On: Jobs | Templates, Kind: Name, Not: notStore, Absent: "none", Example: "archive", Meaning: s3Meaning,
 		set: func(p *Policy, v value) { p.S3 = v.text },
 	},
+	{
+		Key: KeyConnections, On: Jobs | Templates, Kind: Names, Not: "is not a list of destinations", Absent: "none",
+		Example: "orders,sessions", Largest: MaxConnections, Meaning: connectionsMeaning,
+		set: func(p *Policy, v value) { p.Connections.Destinations = strings.FieldsFunc(v.text, isComma) },
+	},
+	{
+		Key: KeyConnectionsBy, On: Jobs | Templates, Kind: Choice, Default: filterapi.BySocket, Example: filterapi.ByConnect,
+		Meaning: connectionsByMeaning, Not: "is not a way to get connections",
+		Choices: []string{filterapi.BySocket, filterapi.ByDescriptor, filterapi.ByConnect},
+		set:     func(p *Policy, v value) { p.Connections.By = v.text },
+	},
 }
+
+func isComma(r rune) bool { return r == ',' }
 
 func setInput(p *Policy, v value) {
 	if p.BodyInput = v.text == InputBody; !p.BodyInput {
@@ -337,6 +355,8 @@ func (a Annotation) Bounds() string {
 		return fmt.Sprintf("1 to %d", a.Largest)
 	case Namespaces:
 		return fmt.Sprintf("%d namespaces, without spaces", MaxCallers)
+	case Names:
+		return fmt.Sprintf("1 to %d names, each once, without spaces", a.Largest)
 	case Prefixes:
 		return fmt.Sprintf("%d volumes, without spaces between; names are DNS labels; "+
 			"prefixes end with `/` and have no comma", reference.MaxVolumes)

@@ -40,6 +40,8 @@ func (a Annotation) check(text string) (v value, problem, fix string) {
 		return a.checkCount(text)
 	case Namespaces:
 		problem, fix = a.checkNamespaces(text)
+	case Names:
+		problem, fix = a.checkNames(text)
 	case Prefixes:
 		if _, err := reference.ParseVolumes(text); err != nil {
 			problem, fix = err.Error(), "write it like "+a.Example
@@ -126,4 +128,28 @@ func (a Annotation) checkNamespaces(text string) (problem, fix string) {
 var (
 	TooManyNamespaces    = fmt.Sprintf("names more than %d namespaces", MaxCallers)
 	TooManyNamespacesFix = "put functions that belong together into one"
+)
+
+func (a Annotation) checkNames(text string) (problem, fix string) {
+	names := strings.Split(text, ",")
+	switch {
+	case len(names) > int(a.Largest):
+		return a.TooManyNames()
+	case slices.ContainsFunc(names, func(n string) bool { return !field.IsLabel(n) }):
+		return a.Not, "write it like " + a.Example
+	case len(slices.Compact(slices.Sorted(slices.Values(names)))) < len(names):
+		return NameTwice, NameTwiceFix
+	}
+	return "", ""
+}
+
+// TooManyNames is said of more Names than Largest.
+func (a Annotation) TooManyNames() (problem, fix string) {
+	return fmt.Sprintf("has more than %d names", a.Largest), "leave out those that the first requests do not need"
+}
+
+// What is said of a name that Names have twice.
+const (
+	NameTwice    = "has a name twice"
+	NameTwiceFix = "write each name once"
 )

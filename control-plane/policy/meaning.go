@@ -185,6 +185,26 @@ what they write goes on to the store. See [S3 on the node](s3.md).
 
 The annotation is one of pods, as ` + "`headstart.dev/volumes`" + ` is. Only stores of the kind ` + "`s3`" + ` have the API.`
 
+	connectionsMeaning = `names [destinations](connections.md) of the operator: servers that Headstart connects the program to
+before it starts. A container starts whether or not its connections are there.
+
+` + "```yaml" + `
+headstart.dev/connections: orders,sessions
+` + "```" + `
+
+The annotation is one of pods, as ` + "`headstart.dev/volumes`" + ` is. Only the container with the function's port has the
+connections; of a job, and of a pod of no function, the first one. The operator must have granted the destinations to the namespace.`
+
+	connectionsByMeaning = `says how the program gets its connections:
+
+| value | the program |
+|---|---|
+| ` + "`socket`" + ` | connects to a unix socket in ` + "`/headstart/socket/<name>/`" + `, which most drivers take as the server's host or path |
+| ` + "`descriptor`" + ` | has the connection open when it starts |
+| ` + "`connect`" + ` | connects to the server's address as without Headstart |
+
+[Which way suits which driver](connections.md#ways-in).`
+
 	functionReadByMeaning = `says how the function's program reads its inputs. With ` + "`body`" + ` a request waits for them and
 has one as its body. With ` + "`s3`" + ` the program reads them itself by [S3 on the node](s3.md): they are fetched meanwhile, and the
 request does not wait. The pods have ` + "`headstart.dev/s3`" + ` then, with the store of ` + "`headstart.dev/store`" + `.`

@@ -8,6 +8,7 @@ import (
 
 	"github.com/headstart-mesh/headstart/filters/filterapi"
 	"github.com/headstart-mesh/headstart/filters/filterapi/reference"
+	"github.com/headstart-mesh/headstart/shim/nodeapi/destinations"
 	"github.com/headstart-mesh/headstart/shim/nodeapi/field"
 	"github.com/headstart-mesh/headstart/shim/nodeapi/stores"
 )
@@ -15,20 +16,20 @@ import (
 // Parse reads a function's annotations against the operator's stores. It reports all
 // problems together, as field.Errors.
 func Parse(given map[string]string, st stores.Stores) (Policy, error) {
-	return parse(given, st, Functions)
+	return parse(given, st, nil, Functions)
 }
 
-// ParseJob reads a job's annotations in the same way.
-func ParseJob(given map[string]string, st stores.Stores) (Policy, error) {
-	return parse(given, st, Jobs)
+// ParseJob reads a job's annotations in the same way, also against the operator's destinations.
+func ParseJob(given map[string]string, st stores.Stores, ds destinations.Destinations) (Policy, error) {
+	return parse(given, st, ds, Jobs)
 }
 
-// ParseTemplate reads the annotations of a function's pod template, of which the policy's Volumes are.
-func ParseTemplate(given map[string]string, st stores.Stores) (Policy, error) {
-	return parse(given, st, Templates)
+// ParseTemplate reads the annotations of a function's pod template, of which the policy's Volumes and Connections are.
+func ParseTemplate(given map[string]string, st stores.Stores, ds destinations.Destinations) (Policy, error) {
+	return parse(given, st, ds, Templates)
 }
 
-func parse(given map[string]string, st stores.Stores, on Objects) (Policy, error) {
+func parse(given map[string]string, st stores.Stores, ds destinations.Destinations, on Objects) (Policy, error) {
 	p := Default()
 	p.Volumes.Wait = DefaultVolumesWait
 	errs := unknown(given, on)
@@ -50,6 +51,7 @@ func parse(given map[string]string, st stores.Stores, on Objects) (Policy, error
 	errs = append(errs, p.checkStore(st)...)
 	errs = append(errs, p.checkVolumes(given[KeyVolumes], st)...)
 	errs = append(errs, p.checkS3(st)...)
+	errs = append(errs, p.checkConnections(ds)...)
 	errs = append(errs, p.checkPath(given)...)
 	if err := p.checkTrigger(given, st); err != nil {
 		errs = append(errs, err)

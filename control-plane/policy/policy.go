@@ -54,6 +54,8 @@ type Policy struct {
 	Volumes Volumes `json:",omitzero"`
 	// S3 is the operator's store whose S3 API the pods' programs find on their loopback; empty: none.
 	S3 string `json:",omitempty"`
+	// Connections are those of the pods.
+	Connections Connections `json:",omitzero"`
 }
 
 // Tell says of a function what nodes must know of its policy.
@@ -107,6 +109,8 @@ const (
 	MaxTriggerTries = 100
 	// MaxVolumesWait is as for readiness.
 	MaxVolumesWait = MaxReadyTimeout
+	// MaxConnections is as many servers as one program talks to at its start.
+	MaxConnections = 8
 	// MaxCallers keeps what each node has to know of a function small.
 	MaxCallers = 32
 )

@@ -16,17 +16,17 @@ func TestVolumes(t *testing.T) {
 		{Name: "models", Prefix: reference.Reference{Scheme: "s3", Bucket: "videos", Key: "llama/"}},
 		{Name: "all", Prefix: reference.Reference{Scheme: "s3", Bucket: "videos"}},
 	}}
-	got, err := policy.ParseTemplate(given, jobStores)
+	got, err := policy.ParseTemplate(given, jobStores, nil)
 	if d := cmp.Diff(defaults, got.Volumes); d != "" || err != nil {
 		t.Errorf("%v, -want +got\n%s", err, d)
 	}
 	given[policy.KeyVolumesWait], given[policy.KeyVolumesLate] = "0s", "start"
-	got, err = policy.ParseJob(given, jobStores)
+	got, err = policy.ParseJob(given, jobStores, nil)
 	m := got.Volumes.Message("id", "media/pod")
 	if err != nil || m.GetWait().AsDuration() != 0 || !m.GetStartLate() || m.GetVolumes()[0].GetPrefix() != "s3://videos/llama/" {
 		t.Errorf("%v, %v", m, err)
 	}
-	got, err = policy.ParseJob(map[string]string{policy.KeyInput: "s3://videos/a", policy.KeyVolumesWait: "5m"}, jobStores)
+	got, err = policy.ParseJob(map[string]string{policy.KeyInput: "s3://videos/a", policy.KeyVolumesWait: "5m"}, jobStores, nil)
 	if err != nil || got.Volumes.Message("id", "media/pod") != nil {
 		t.Errorf("without volumes: %+v, %v", got, err)
 	}
@@ -41,7 +41,7 @@ func TestMistakesWithVolumes(t *testing.T) {
 		"a=s3://vi..deos/":         `"a=s3://vi..deos/" has a bucket that must not hold two dots in a row` + like,
 		"a=s3://private/":          `"a=s3://private/" reads a bucket that store default does not allow; use one of videos, or ask the operator to allow it`,
 	} {
-		_, err := policy.ParseTemplate(map[string]string{policy.KeyVolumes: value}, jobStores)
+		_, err := policy.ParseTemplate(map[string]string{policy.KeyVolumes: value}, jobStores, nil)
 		if err == nil || err.Error() != "headstart.dev/volumes: "+want {
 			t.Errorf("%s:\n got %v\nwant %s", value, err, want)
 		}

@@ -31,7 +31,7 @@ func TestExamplesCanBeDeployed(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer f.Close()
-		functions, err := knative.Parse(f, allowed)
+		functions, err := knative.Parse(f, allowed, nil)
 		if err != nil {
 			t.Errorf("%s: %v", name, err)
 		}

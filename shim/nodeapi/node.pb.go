@@ -267,6 +267,7 @@ type NodeMessage struct {
 	//	*NodeMessage_CacheAnswer
 	//	*NodeMessage_Keeps
 	//	*NodeMessage_DestinationProblems
+	//	*NodeMessage_Unused
 	Kind          isNodeMessage_Kind `protobuf_oneof:"kind"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -426,6 +427,15 @@ func (x *NodeMessage) GetDestinationProblems() *DestinationProblems {
 	return nil
 }
 
+func (x *NodeMessage) GetUnused() *Unused {
+	if x != nil {
+		if x, ok := x.Kind.(*NodeMessage_Unused); ok {
+			return x.Unused
+		}
+	}
+	return nil
+}
+
 type isNodeMessage_Kind interface {
 	isNodeMessage_Kind()
 }
@@ -482,6 +492,10 @@ type NodeMessage_DestinationProblems struct {
 	DestinationProblems *DestinationProblems `protobuf:"bytes,250,opt,name=destination_problems,json=destinationProblems,proto3,oneof"`
 }
 
+type NodeMessage_Unused struct {
+	Unused *Unused `protobuf:"bytes,251,opt,name=unused,proto3,oneof"`
+}
+
 func (*NodeMessage_Register) isNodeMessage_Kind() {}
 
 func (*NodeMessage_Activate) isNodeMessage_Kind() {}
@@ -508,6 +522,8 @@ func (*NodeMessage_Keeps) isNodeMessage_Kind() {}
 
 func (*NodeMessage_DestinationProblems) isNodeMessage_Kind() {}
 
+func (*NodeMessage_Unused) isNodeMessage_Kind() {}
+
 type ControlMessage struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Types that are valid to be assigned to Kind:
@@ -528,6 +544,7 @@ type ControlMessage struct {
 	//	*ControlMessage_Site
 	//	*ControlMessage_Passes
 	//	*ControlMessage_CacheCall
+	//	*ControlMessage_Allowances
 	Kind          isControlMessage_Kind `protobuf_oneof:"kind"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -714,6 +731,15 @@ func (x *ControlMessage) GetCacheCall() *CacheCall {
 	return nil
 }
 
+func (x *ControlMessage) GetAllowances() *Allowances {
+	if x != nil {
+		if x, ok := x.Kind.(*ControlMessage_Allowances); ok {
+			return x.Allowances
+		}
+	}
+	return nil
+}
+
 type isControlMessage_Kind interface {
 	isControlMessage_Kind()
 }
@@ -782,6 +808,10 @@ type ControlMessage_CacheCall struct {
 	CacheCall *CacheCall `protobuf:"bytes,200,opt,name=cache_call,json=cacheCall,proto3,oneof"`
 }
 
+type ControlMessage_Allowances struct {
+	Allowances *Allowances `protobuf:"bytes,250,opt,name=allowances,proto3,oneof"`
+}
+
 func (*ControlMessage_Functions) isControlMessage_Kind() {}
 
 func (*ControlMessage_Start) isControlMessage_Kind() {}
@@ -813,6 +843,8 @@ func (*ControlMessage_Site) isControlMessage_Kind() {}
 func (*ControlMessage_Passes) isControlMessage_Kind() {}
 
 func (*ControlMessage_CacheCall) isControlMessage_Kind() {}
+
+func (*ControlMessage_Allowances) isControlMessage_Kind() {}
 
 // Register is the node's first message on each stream. It states what already
 // runs, so that a daemon's or a control plane's restart loses no instance.
@@ -3319,10 +3351,12 @@ func (x *StoreProblem) GetMessage() string {
 	return ""
 }
 
-// DestinationProblems are the destinations that the daemon cannot connect to now. It replaces the word before.
+// DestinationProblems are the destinations that the daemon cannot connect to now, or not as they are listed. It replaces
+// the word before.
 type DestinationProblems struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Problems      []*DestinationProblem  `protobuf:"bytes,1,rep,name=problems,proto3" json:"problems,omitempty"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// At most 20.
+	Problems      []*DestinationProblem `protobuf:"bytes,1,rep,name=problems,proto3" json:"problems,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3367,7 +3401,8 @@ func (x *DestinationProblems) GetProblems() []*DestinationProblem {
 type DestinationProblem struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The destination's name; empty: the message is about the node's own list of destinations.
-	Destination   string `protobuf:"bytes,1,opt,name=destination,proto3" json:"destination,omitempty"`
+	Destination string `protobuf:"bytes,1,opt,name=destination,proto3" json:"destination,omitempty"`
+	// What is wrong, of at most 512 bytes, with the secret's name and nothing of its content.
 	Message       string `protobuf:"bytes,2,opt,name=message,proto3" json:"message,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -3417,6 +3452,265 @@ func (x *DestinationProblem) GetMessage() string {
 	return ""
 }
 
+// Unused says how many unused connections the daemon has and wants, of the destinations with the origin node. It replaces
+// the word before.
+type Unused struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Counts the daemon's messages of this kind, from 1; of all its streams.
+	Id int64 `protobuf:"varint,1,opt,name=id,proto3" json:"id,omitempty"`
+	// The id of the newest Allowances that the daemon obeys; 0: none, or it has expired.
+	Allowances    int64                `protobuf:"varint,2,opt,name=allowances,proto3" json:"allowances,omitempty"`
+	Destinations  []*UnusedConnections `protobuf:"bytes,3,rep,name=destinations,proto3" json:"destinations,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Unused) Reset() {
+	*x = Unused{}
+	mi := &file_node_proto_msgTypes[41]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Unused) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Unused) ProtoMessage() {}
+
+func (x *Unused) ProtoReflect() protoreflect.Message {
+	mi := &file_node_proto_msgTypes[41]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Unused.ProtoReflect.Descriptor instead.
+func (*Unused) Descriptor() ([]byte, []int) {
+	return file_node_proto_rawDescGZIP(), []int{41}
+}
+
+func (x *Unused) GetId() int64 {
+	if x != nil {
+		return x.Id
+	}
+	return 0
+}
+
+func (x *Unused) GetAllowances() int64 {
+	if x != nil {
+		return x.Allowances
+	}
+	return 0
+}
+
+func (x *Unused) GetDestinations() []*UnusedConnections {
+	if x != nil {
+		return x.Destinations
+	}
+	return nil
+}
+
+type UnusedConnections struct {
+	state       protoimpl.MessageState `protogen:"open.v1"`
+	Destination string                 `protobuf:"bytes,1,opt,name=destination,proto3" json:"destination,omitempty"`
+	// Those that there are, and those that are being made.
+	Held          int32 `protobuf:"varint,2,opt,name=held,proto3" json:"held,omitempty"`
+	Wanted        int32 `protobuf:"varint,3,opt,name=wanted,proto3" json:"wanted,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *UnusedConnections) Reset() {
+	*x = UnusedConnections{}
+	mi := &file_node_proto_msgTypes[42]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *UnusedConnections) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*UnusedConnections) ProtoMessage() {}
+
+func (x *UnusedConnections) ProtoReflect() protoreflect.Message {
+	mi := &file_node_proto_msgTypes[42]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use UnusedConnections.ProtoReflect.Descriptor instead.
+func (*UnusedConnections) Descriptor() ([]byte, []int) {
+	return file_node_proto_rawDescGZIP(), []int{42}
+}
+
+func (x *UnusedConnections) GetDestination() string {
+	if x != nil {
+		return x.Destination
+	}
+	return ""
+}
+
+func (x *UnusedConnections) GetHeld() int32 {
+	if x != nil {
+		return x.Held
+	}
+	return 0
+}
+
+func (x *UnusedConnections) GetWanted() int32 {
+	if x != nil {
+		return x.Wanted
+	}
+	return 0
+}
+
+// Allowances are how many unused connections the daemon may hold until they expire; none of destinations that are not
+// named. It replaces the word before.
+type Allowances struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Grows with each of one control plane's, and differs from those of others.
+	Id int64 `protobuf:"varint,1,opt,name=id,proto3" json:"id,omitempty"`
+	// The id of the Unused that it answers. The time of expiry is counted from when the daemon sent that.
+	Answers      int64                `protobuf:"varint,2,opt,name=answers,proto3" json:"answers,omitempty"`
+	ExpiresIn    *durationpb.Duration `protobuf:"bytes,3,opt,name=expires_in,json=expiresIn,proto3" json:"expires_in,omitempty"`
+	Destinations []*Allowance         `protobuf:"bytes,4,rep,name=destinations,proto3" json:"destinations,omitempty"`
+	// True: the control plane does not know yet what others may hold. The daemon may hold no more than it does when the
+	// message arrives, and no more than the message says.
+	Keep          bool `protobuf:"varint,5,opt,name=keep,proto3" json:"keep,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Allowances) Reset() {
+	*x = Allowances{}
+	mi := &file_node_proto_msgTypes[43]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Allowances) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Allowances) ProtoMessage() {}
+
+func (x *Allowances) ProtoReflect() protoreflect.Message {
+	mi := &file_node_proto_msgTypes[43]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Allowances.ProtoReflect.Descriptor instead.
+func (*Allowances) Descriptor() ([]byte, []int) {
+	return file_node_proto_rawDescGZIP(), []int{43}
+}
+
+func (x *Allowances) GetId() int64 {
+	if x != nil {
+		return x.Id
+	}
+	return 0
+}
+
+func (x *Allowances) GetAnswers() int64 {
+	if x != nil {
+		return x.Answers
+	}
+	return 0
+}
+
+func (x *Allowances) GetExpiresIn() *durationpb.Duration {
+	if x != nil {
+		return x.ExpiresIn
+	}
+	return nil
+}
+
+func (x *Allowances) GetDestinations() []*Allowance {
+	if x != nil {
+		return x.Destinations
+	}
+	return nil
+}
+
+func (x *Allowances) GetKeep() bool {
+	if x != nil {
+		return x.Keep
+	}
+	return false
+}
+
+type Allowance struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Destination   string                 `protobuf:"bytes,1,opt,name=destination,proto3" json:"destination,omitempty"`
+	Unused        int32                  `protobuf:"varint,2,opt,name=unused,proto3" json:"unused,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Allowance) Reset() {
+	*x = Allowance{}
+	mi := &file_node_proto_msgTypes[44]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Allowance) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Allowance) ProtoMessage() {}
+
+func (x *Allowance) ProtoReflect() protoreflect.Message {
+	mi := &file_node_proto_msgTypes[44]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Allowance.ProtoReflect.Descriptor instead.
+func (*Allowance) Descriptor() ([]byte, []int) {
+	return file_node_proto_rawDescGZIP(), []int{44}
+}
+
+func (x *Allowance) GetDestination() string {
+	if x != nil {
+		return x.Destination
+	}
+	return ""
+}
+
+func (x *Allowance) GetUnused() int32 {
+	if x != nil {
+		return x.Unused
+	}
+	return 0
+}
+
 // Functions is the whole set that the node may serve; it replaces the one before.
 type Functions struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -3429,7 +3723,7 @@ type Functions struct {
 
 func (x *Functions) Reset() {
 	*x = Functions{}
-	mi := &file_node_proto_msgTypes[41]
+	mi := &file_node_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3441,7 +3735,7 @@ func (x *Functions) String() string {
 func (*Functions) ProtoMessage() {}
 
 func (x *Functions) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[41]
+	mi := &file_node_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3454,7 +3748,7 @@ func (x *Functions) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Functions.ProtoReflect.Descriptor instead.
 func (*Functions) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{41}
+	return file_node_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *Functions) GetFunctions() []*Function {
@@ -3498,7 +3792,7 @@ type FunctionChanges struct {
 
 func (x *FunctionChanges) Reset() {
 	*x = FunctionChanges{}
-	mi := &file_node_proto_msgTypes[42]
+	mi := &file_node_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3510,7 +3804,7 @@ func (x *FunctionChanges) String() string {
 func (*FunctionChanges) ProtoMessage() {}
 
 func (x *FunctionChanges) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[42]
+	mi := &file_node_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3523,7 +3817,7 @@ func (x *FunctionChanges) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FunctionChanges.ProtoReflect.Descriptor instead.
 func (*FunctionChanges) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{42}
+	return file_node_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *FunctionChanges) GetFunctions() []*Function {
@@ -3617,7 +3911,7 @@ type Function struct {
 
 func (x *Function) Reset() {
 	*x = Function{}
-	mi := &file_node_proto_msgTypes[43]
+	mi := &file_node_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3629,7 +3923,7 @@ func (x *Function) String() string {
 func (*Function) ProtoMessage() {}
 
 func (x *Function) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[43]
+	mi := &file_node_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3642,7 +3936,7 @@ func (x *Function) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Function.ProtoReflect.Descriptor instead.
 func (*Function) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{43}
+	return file_node_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *Function) GetName() string {
@@ -3853,7 +4147,7 @@ type Store struct {
 
 func (x *Store) Reset() {
 	*x = Store{}
-	mi := &file_node_proto_msgTypes[44]
+	mi := &file_node_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3865,7 +4159,7 @@ func (x *Store) String() string {
 func (*Store) ProtoMessage() {}
 
 func (x *Store) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[44]
+	mi := &file_node_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3878,7 +4172,7 @@ func (x *Store) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Store.ProtoReflect.Descriptor instead.
 func (*Store) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{44}
+	return file_node_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *Store) GetName() string {
@@ -4010,7 +4304,7 @@ type Destination struct {
 
 func (x *Destination) Reset() {
 	*x = Destination{}
-	mi := &file_node_proto_msgTypes[45]
+	mi := &file_node_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4022,7 +4316,7 @@ func (x *Destination) String() string {
 func (*Destination) ProtoMessage() {}
 
 func (x *Destination) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[45]
+	mi := &file_node_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4035,7 +4329,7 @@ func (x *Destination) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Destination.ProtoReflect.Descriptor instead.
 func (*Destination) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{45}
+	return file_node_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *Destination) GetName() string {
@@ -4127,7 +4421,7 @@ type DestinationTLS struct {
 
 func (x *DestinationTLS) Reset() {
 	*x = DestinationTLS{}
-	mi := &file_node_proto_msgTypes[46]
+	mi := &file_node_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4139,7 +4433,7 @@ func (x *DestinationTLS) String() string {
 func (*DestinationTLS) ProtoMessage() {}
 
 func (x *DestinationTLS) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[46]
+	mi := &file_node_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4152,7 +4446,7 @@ func (x *DestinationTLS) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DestinationTLS.ProtoReflect.Descriptor instead.
 func (*DestinationTLS) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{46}
+	return file_node_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *DestinationTLS) GetRoots() string {
@@ -4182,7 +4476,7 @@ type Triggers struct {
 
 func (x *Triggers) Reset() {
 	*x = Triggers{}
-	mi := &file_node_proto_msgTypes[47]
+	mi := &file_node_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4194,7 +4488,7 @@ func (x *Triggers) String() string {
 func (*Triggers) ProtoMessage() {}
 
 func (x *Triggers) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[47]
+	mi := &file_node_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4207,7 +4501,7 @@ func (x *Triggers) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Triggers.ProtoReflect.Descriptor instead.
 func (*Triggers) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{47}
+	return file_node_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *Triggers) GetTriggers() []*Trigger {
@@ -4246,7 +4540,7 @@ type Trigger struct {
 
 func (x *Trigger) Reset() {
 	*x = Trigger{}
-	mi := &file_node_proto_msgTypes[48]
+	mi := &file_node_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4258,7 +4552,7 @@ func (x *Trigger) String() string {
 func (*Trigger) ProtoMessage() {}
 
 func (x *Trigger) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[48]
+	mi := &file_node_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4271,7 +4565,7 @@ func (x *Trigger) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Trigger.ProtoReflect.Descriptor instead.
 func (*Trigger) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{48}
+	return file_node_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *Trigger) GetFunction() string {
@@ -4333,7 +4627,7 @@ type StartInstance struct {
 
 func (x *StartInstance) Reset() {
 	*x = StartInstance{}
-	mi := &file_node_proto_msgTypes[49]
+	mi := &file_node_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4345,7 +4639,7 @@ func (x *StartInstance) String() string {
 func (*StartInstance) ProtoMessage() {}
 
 func (x *StartInstance) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[49]
+	mi := &file_node_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4358,7 +4652,7 @@ func (x *StartInstance) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StartInstance.ProtoReflect.Descriptor instead.
 func (*StartInstance) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{49}
+	return file_node_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *StartInstance) GetId() string {
@@ -4413,7 +4707,7 @@ type StopInstance struct {
 
 func (x *StopInstance) Reset() {
 	*x = StopInstance{}
-	mi := &file_node_proto_msgTypes[50]
+	mi := &file_node_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4425,7 +4719,7 @@ func (x *StopInstance) String() string {
 func (*StopInstance) ProtoMessage() {}
 
 func (x *StopInstance) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[50]
+	mi := &file_node_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4438,7 +4732,7 @@ func (x *StopInstance) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StopInstance.ProtoReflect.Descriptor instead.
 func (*StopInstance) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{50}
+	return file_node_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *StopInstance) GetId() string {
@@ -4473,7 +4767,7 @@ type Expect struct {
 
 func (x *Expect) Reset() {
 	*x = Expect{}
-	mi := &file_node_proto_msgTypes[51]
+	mi := &file_node_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4485,7 +4779,7 @@ func (x *Expect) String() string {
 func (*Expect) ProtoMessage() {}
 
 func (x *Expect) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[51]
+	mi := &file_node_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4498,7 +4792,7 @@ func (x *Expect) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Expect.ProtoReflect.Descriptor instead.
 func (*Expect) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{51}
+	return file_node_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *Expect) GetRequest() string {
@@ -4575,7 +4869,7 @@ type Bound struct {
 
 func (x *Bound) Reset() {
 	*x = Bound{}
-	mi := &file_node_proto_msgTypes[52]
+	mi := &file_node_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4587,7 +4881,7 @@ func (x *Bound) String() string {
 func (*Bound) ProtoMessage() {}
 
 func (x *Bound) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[52]
+	mi := &file_node_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4600,7 +4894,7 @@ func (x *Bound) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Bound.ProtoReflect.Descriptor instead.
 func (*Bound) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{52}
+	return file_node_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *Bound) GetRequest() string {
@@ -4670,7 +4964,7 @@ type Keys struct {
 
 func (x *Keys) Reset() {
 	*x = Keys{}
-	mi := &file_node_proto_msgTypes[53]
+	mi := &file_node_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4682,7 +4976,7 @@ func (x *Keys) String() string {
 func (*Keys) ProtoMessage() {}
 
 func (x *Keys) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[53]
+	mi := &file_node_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4695,7 +4989,7 @@ func (x *Keys) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Keys.ProtoReflect.Descriptor instead.
 func (*Keys) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{53}
+	return file_node_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *Keys) GetKeys() [][]byte {
@@ -4719,7 +5013,7 @@ type Refused struct {
 
 func (x *Refused) Reset() {
 	*x = Refused{}
-	mi := &file_node_proto_msgTypes[54]
+	mi := &file_node_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4731,7 +5025,7 @@ func (x *Refused) String() string {
 func (*Refused) ProtoMessage() {}
 
 func (x *Refused) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[54]
+	mi := &file_node_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4744,7 +5038,7 @@ func (x *Refused) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Refused.ProtoReflect.Descriptor instead.
 func (*Refused) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{54}
+	return file_node_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *Refused) GetRequest() string {
@@ -4799,7 +5093,7 @@ type DescribeRequest struct {
 
 func (x *DescribeRequest) Reset() {
 	*x = DescribeRequest{}
-	mi := &file_node_proto_msgTypes[55]
+	mi := &file_node_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4811,7 +5105,7 @@ func (x *DescribeRequest) String() string {
 func (*DescribeRequest) ProtoMessage() {}
 
 func (x *DescribeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[55]
+	mi := &file_node_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4824,7 +5118,7 @@ func (x *DescribeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DescribeRequest.ProtoReflect.Descriptor instead.
 func (*DescribeRequest) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{55}
+	return file_node_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *DescribeRequest) GetSandbox() string {
@@ -4876,7 +5170,7 @@ type Pod struct {
 
 func (x *Pod) Reset() {
 	*x = Pod{}
-	mi := &file_node_proto_msgTypes[56]
+	mi := &file_node_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4888,7 +5182,7 @@ func (x *Pod) String() string {
 func (*Pod) ProtoMessage() {}
 
 func (x *Pod) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[56]
+	mi := &file_node_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4901,7 +5195,7 @@ func (x *Pod) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Pod.ProtoReflect.Descriptor instead.
 func (*Pod) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{56}
+	return file_node_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *Pod) GetNamespace() string {
@@ -4942,7 +5236,7 @@ type GoneRequest struct {
 
 func (x *GoneRequest) Reset() {
 	*x = GoneRequest{}
-	mi := &file_node_proto_msgTypes[57]
+	mi := &file_node_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4954,7 +5248,7 @@ func (x *GoneRequest) String() string {
 func (*GoneRequest) ProtoMessage() {}
 
 func (x *GoneRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[57]
+	mi := &file_node_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4967,7 +5261,7 @@ func (x *GoneRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GoneRequest.ProtoReflect.Descriptor instead.
 func (*GoneRequest) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{57}
+	return file_node_proto_rawDescGZIP(), []int{61}
 }
 
 func (x *GoneRequest) GetSandbox() string {
@@ -4992,7 +5286,7 @@ type GoneResponse struct {
 
 func (x *GoneResponse) Reset() {
 	*x = GoneResponse{}
-	mi := &file_node_proto_msgTypes[58]
+	mi := &file_node_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5004,7 +5298,7 @@ func (x *GoneResponse) String() string {
 func (*GoneResponse) ProtoMessage() {}
 
 func (x *GoneResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[58]
+	mi := &file_node_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5017,7 +5311,7 @@ func (x *GoneResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GoneResponse.ProtoReflect.Descriptor instead.
 func (*GoneResponse) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{58}
+	return file_node_proto_rawDescGZIP(), []int{62}
 }
 
 type MountsRequest struct {
@@ -5030,7 +5324,7 @@ type MountsRequest struct {
 
 func (x *MountsRequest) Reset() {
 	*x = MountsRequest{}
-	mi := &file_node_proto_msgTypes[59]
+	mi := &file_node_proto_msgTypes[63]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5042,7 +5336,7 @@ func (x *MountsRequest) String() string {
 func (*MountsRequest) ProtoMessage() {}
 
 func (x *MountsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[59]
+	mi := &file_node_proto_msgTypes[63]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5055,7 +5349,7 @@ func (x *MountsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MountsRequest.ProtoReflect.Descriptor instead.
 func (*MountsRequest) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{59}
+	return file_node_proto_rawDescGZIP(), []int{63}
 }
 
 func (x *MountsRequest) GetSandbox() string {
@@ -5082,7 +5376,7 @@ type MountsResponse struct {
 
 func (x *MountsResponse) Reset() {
 	*x = MountsResponse{}
-	mi := &file_node_proto_msgTypes[60]
+	mi := &file_node_proto_msgTypes[64]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5094,7 +5388,7 @@ func (x *MountsResponse) String() string {
 func (*MountsResponse) ProtoMessage() {}
 
 func (x *MountsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[60]
+	mi := &file_node_proto_msgTypes[64]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5107,7 +5401,7 @@ func (x *MountsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MountsResponse.ProtoReflect.Descriptor instead.
 func (*MountsResponse) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{60}
+	return file_node_proto_rawDescGZIP(), []int{64}
 }
 
 func (x *MountsResponse) GetMounts() []*Mount {
@@ -5127,7 +5421,7 @@ type StageRequest struct {
 
 func (x *StageRequest) Reset() {
 	*x = StageRequest{}
-	mi := &file_node_proto_msgTypes[61]
+	mi := &file_node_proto_msgTypes[65]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5139,7 +5433,7 @@ func (x *StageRequest) String() string {
 func (*StageRequest) ProtoMessage() {}
 
 func (x *StageRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[61]
+	mi := &file_node_proto_msgTypes[65]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5152,7 +5446,7 @@ func (x *StageRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StageRequest.ProtoReflect.Descriptor instead.
 func (*StageRequest) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{61}
+	return file_node_proto_rawDescGZIP(), []int{65}
 }
 
 func (x *StageRequest) GetSandbox() string {
@@ -5177,7 +5471,7 @@ type StageResponse struct {
 
 func (x *StageResponse) Reset() {
 	*x = StageResponse{}
-	mi := &file_node_proto_msgTypes[62]
+	mi := &file_node_proto_msgTypes[66]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5189,7 +5483,7 @@ func (x *StageResponse) String() string {
 func (*StageResponse) ProtoMessage() {}
 
 func (x *StageResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[62]
+	mi := &file_node_proto_msgTypes[66]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5202,7 +5496,7 @@ func (x *StageResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StageResponse.ProtoReflect.Descriptor instead.
 func (*StageResponse) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{62}
+	return file_node_proto_rawDescGZIP(), []int{66}
 }
 
 type DescribeResponse struct {
@@ -5227,7 +5521,7 @@ type DescribeResponse struct {
 
 func (x *DescribeResponse) Reset() {
 	*x = DescribeResponse{}
-	mi := &file_node_proto_msgTypes[63]
+	mi := &file_node_proto_msgTypes[67]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5239,7 +5533,7 @@ func (x *DescribeResponse) String() string {
 func (*DescribeResponse) ProtoMessage() {}
 
 func (x *DescribeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[63]
+	mi := &file_node_proto_msgTypes[67]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5252,7 +5546,7 @@ func (x *DescribeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DescribeResponse.ProtoReflect.Descriptor instead.
 func (*DescribeResponse) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{63}
+	return file_node_proto_rawDescGZIP(), []int{67}
 }
 
 func (x *DescribeResponse) GetMounts() []*Mount {
@@ -5325,7 +5619,7 @@ type Endpoint struct {
 
 func (x *Endpoint) Reset() {
 	*x = Endpoint{}
-	mi := &file_node_proto_msgTypes[64]
+	mi := &file_node_proto_msgTypes[68]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5337,7 +5631,7 @@ func (x *Endpoint) String() string {
 func (*Endpoint) ProtoMessage() {}
 
 func (x *Endpoint) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[64]
+	mi := &file_node_proto_msgTypes[68]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5350,7 +5644,7 @@ func (x *Endpoint) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Endpoint.ProtoReflect.Descriptor instead.
 func (*Endpoint) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{64}
+	return file_node_proto_rawDescGZIP(), []int{68}
 }
 
 func (x *Endpoint) GetName() string {
@@ -5386,7 +5680,7 @@ type Mount struct {
 
 func (x *Mount) Reset() {
 	*x = Mount{}
-	mi := &file_node_proto_msgTypes[65]
+	mi := &file_node_proto_msgTypes[69]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5398,7 +5692,7 @@ func (x *Mount) String() string {
 func (*Mount) ProtoMessage() {}
 
 func (x *Mount) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[65]
+	mi := &file_node_proto_msgTypes[69]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5411,7 +5705,7 @@ func (x *Mount) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Mount.ProtoReflect.Descriptor instead.
 func (*Mount) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{65}
+	return file_node_proto_rawDescGZIP(), []int{69}
 }
 
 func (x *Mount) GetSource() string {
@@ -5445,7 +5739,7 @@ const file_node_proto_rawDesc = "" +
 	"\x13certificate_request\x18\x01 \x01(\fR\x12certificateRequest\"O\n" +
 	"\rIssueResponse\x12 \n" +
 	"\vcertificate\x18\x01 \x01(\fR\vcertificate\x12\x1c\n" +
-	"\tauthority\x18\x02 \x01(\fR\tauthority\"\xd8\x06\n" +
+	"\tauthority\x18\x02 \x01(\fR\tauthority\"\x8e\a\n" +
 	"\vNodeMessage\x129\n" +
 	"\bregister\x18\x01 \x01(\v2\x1b.headstart.node.v1.RegisterH\x00R\bregister\x129\n" +
 	"\bactivate\x18\x02 \x01(\v2\x1b.headstart.node.v1.ActivateH\x00R\bactivate\x12?\n" +
@@ -5460,8 +5754,9 @@ const file_node_proto_rawDesc = "" +
 	"\tconfirmed\x18\x15 \x01(\v2\x1c.headstart.node.v1.ConfirmedH\x00R\tconfirmed\x12D\n" +
 	"\fcache_answer\x18\xc8\x01 \x01(\v2\x1e.headstart.node.v1.CacheAnswerH\x00R\vcacheAnswer\x121\n" +
 	"\x05keeps\x18\xdc\x01 \x01(\v2\x18.headstart.node.v1.KeepsH\x00R\x05keeps\x12\\\n" +
-	"\x14destination_problems\x18\xfa\x01 \x01(\v2&.headstart.node.v1.DestinationProblemsH\x00R\x13destinationProblemsB\x06\n" +
-	"\x04kind\"\xbb\a\n" +
+	"\x14destination_problems\x18\xfa\x01 \x01(\v2&.headstart.node.v1.DestinationProblemsH\x00R\x13destinationProblems\x124\n" +
+	"\x06unused\x18\xfb\x01 \x01(\v2\x19.headstart.node.v1.UnusedH\x00R\x06unusedB\x06\n" +
+	"\x04kind\"\xfd\a\n" +
 	"\x0eControlMessage\x12<\n" +
 	"\tfunctions\x18\x01 \x01(\v2\x1c.headstart.node.v1.FunctionsH\x00R\tfunctions\x128\n" +
 	"\x05start\x18\x02 \x01(\v2 .headstart.node.v1.StartInstanceH\x00R\x05start\x125\n" +
@@ -5481,7 +5776,10 @@ const file_node_proto_rawDesc = "" +
 	"\x04site\x18\xb4\x01 \x01(\v2\x17.headstart.node.v1.SiteH\x00R\x04site\x124\n" +
 	"\x06passes\x18\xb5\x01 \x01(\v2\x19.headstart.node.v1.PassesH\x00R\x06passes\x12>\n" +
 	"\n" +
-	"cache_call\x18\xc8\x01 \x01(\v2\x1c.headstart.node.v1.CacheCallH\x00R\tcacheCallB\x06\n" +
+	"cache_call\x18\xc8\x01 \x01(\v2\x1c.headstart.node.v1.CacheCallH\x00R\tcacheCall\x12@\n" +
+	"\n" +
+	"allowances\x18\xfa\x01 \x01(\v2\x1d.headstart.node.v1.AllowancesH\x00R\n" +
+	"allowancesB\x06\n" +
 	"\x04kind\"\x99\x03\n" +
 	"\bRegister\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\tR\aversion\x12!\n" +
@@ -5689,7 +5987,28 @@ const file_node_proto_rawDesc = "" +
 	"\bproblems\x18\x01 \x03(\v2%.headstart.node.v1.DestinationProblemR\bproblems\"P\n" +
 	"\x12DestinationProblem\x12 \n" +
 	"\vdestination\x18\x01 \x01(\tR\vdestination\x12\x18\n" +
-	"\amessage\x18\x02 \x01(\tR\amessage\"\xbd\x01\n" +
+	"\amessage\x18\x02 \x01(\tR\amessage\"\x82\x01\n" +
+	"\x06Unused\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\x03R\x02id\x12\x1e\n" +
+	"\n" +
+	"allowances\x18\x02 \x01(\x03R\n" +
+	"allowances\x12H\n" +
+	"\fdestinations\x18\x03 \x03(\v2$.headstart.node.v1.UnusedConnectionsR\fdestinations\"a\n" +
+	"\x11UnusedConnections\x12 \n" +
+	"\vdestination\x18\x01 \x01(\tR\vdestination\x12\x12\n" +
+	"\x04held\x18\x02 \x01(\x05R\x04held\x12\x16\n" +
+	"\x06wanted\x18\x03 \x01(\x05R\x06wanted\"\xc6\x01\n" +
+	"\n" +
+	"Allowances\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\x03R\x02id\x12\x18\n" +
+	"\aanswers\x18\x02 \x01(\x03R\aanswers\x128\n" +
+	"\n" +
+	"expires_in\x18\x03 \x01(\v2\x19.google.protobuf.DurationR\texpiresIn\x12@\n" +
+	"\fdestinations\x18\x04 \x03(\v2\x1c.headstart.node.v1.AllowanceR\fdestinations\x12\x12\n" +
+	"\x04keep\x18\x05 \x01(\bR\x04keep\"E\n" +
+	"\tAllowance\x12 \n" +
+	"\vdestination\x18\x01 \x01(\tR\vdestination\x12\x16\n" +
+	"\x06unused\x18\x02 \x01(\x05R\x06unused\"\xbd\x01\n" +
 	"\tFunctions\x129\n" +
 	"\tfunctions\x18\x01 \x03(\v2\x1b.headstart.node.v1.FunctionR\tfunctions\x120\n" +
 	"\x06stores\x18\x02 \x03(\v2\x18.headstart.node.v1.StoreR\x06stores\x12C\n" +
@@ -5928,7 +6247,7 @@ func file_node_proto_rawDescGZIP() []byte {
 }
 
 var file_node_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_node_proto_msgTypes = make([]protoimpl.MessageInfo, 79)
+var file_node_proto_msgTypes = make([]protoimpl.MessageInfo, 83)
 var file_node_proto_goTypes = []any{
 	(Phase)(0),                    // 0: headstart.node.v1.Phase
 	(CacheVerb)(0),                // 1: headstart.node.v1.CacheVerb
@@ -5973,46 +6292,50 @@ var file_node_proto_goTypes = []any{
 	(*StoreProblem)(nil),          // 40: headstart.node.v1.StoreProblem
 	(*DestinationProblems)(nil),   // 41: headstart.node.v1.DestinationProblems
 	(*DestinationProblem)(nil),    // 42: headstart.node.v1.DestinationProblem
-	(*Functions)(nil),             // 43: headstart.node.v1.Functions
-	(*FunctionChanges)(nil),       // 44: headstart.node.v1.FunctionChanges
-	(*Function)(nil),              // 45: headstart.node.v1.Function
-	(*Store)(nil),                 // 46: headstart.node.v1.Store
-	(*Destination)(nil),           // 47: headstart.node.v1.Destination
-	(*DestinationTLS)(nil),        // 48: headstart.node.v1.DestinationTLS
-	(*Triggers)(nil),              // 49: headstart.node.v1.Triggers
-	(*Trigger)(nil),               // 50: headstart.node.v1.Trigger
-	(*StartInstance)(nil),         // 51: headstart.node.v1.StartInstance
-	(*StopInstance)(nil),          // 52: headstart.node.v1.StopInstance
-	(*Expect)(nil),                // 53: headstart.node.v1.Expect
-	(*Bound)(nil),                 // 54: headstart.node.v1.Bound
-	(*Keys)(nil),                  // 55: headstart.node.v1.Keys
-	(*Refused)(nil),               // 56: headstart.node.v1.Refused
-	(*DescribeRequest)(nil),       // 57: headstart.node.v1.DescribeRequest
-	(*Pod)(nil),                   // 58: headstart.node.v1.Pod
-	(*GoneRequest)(nil),           // 59: headstart.node.v1.GoneRequest
-	(*GoneResponse)(nil),          // 60: headstart.node.v1.GoneResponse
-	(*MountsRequest)(nil),         // 61: headstart.node.v1.MountsRequest
-	(*MountsResponse)(nil),        // 62: headstart.node.v1.MountsResponse
-	(*StageRequest)(nil),          // 63: headstart.node.v1.StageRequest
-	(*StageResponse)(nil),         // 64: headstart.node.v1.StageResponse
-	(*DescribeResponse)(nil),      // 65: headstart.node.v1.DescribeResponse
-	(*Endpoint)(nil),              // 66: headstart.node.v1.Endpoint
-	(*Mount)(nil),                 // 67: headstart.node.v1.Mount
-	nil,                           // 68: headstart.node.v1.Activate.InputsEntry
-	nil,                           // 69: headstart.node.v1.Load.InFlightEntry
-	nil,                           // 70: headstart.node.v1.EndpointSignals.NamedMetricsEntry
-	nil,                           // 71: headstart.node.v1.FunctionSignals.NamedMetricsEntry
-	nil,                           // 72: headstart.node.v1.Function.EnvEntry
-	nil,                           // 73: headstart.node.v1.Function.InputTemplatesEntry
-	nil,                           // 74: headstart.node.v1.Store.FreshEntry
-	nil,                           // 75: headstart.node.v1.Store.WriteEntry
-	nil,                           // 76: headstart.node.v1.Trigger.InputsEntry
-	nil,                           // 77: headstart.node.v1.Expect.InputsEntry
-	nil,                           // 78: headstart.node.v1.Bound.RelayHeadersEntry
-	nil,                           // 79: headstart.node.v1.DescribeResponse.EnvEntry
-	nil,                           // 80: headstart.node.v1.Endpoint.EnvEntry
-	(*durationpb.Duration)(nil),   // 81: google.protobuf.Duration
-	(*timestamppb.Timestamp)(nil), // 82: google.protobuf.Timestamp
+	(*Unused)(nil),                // 43: headstart.node.v1.Unused
+	(*UnusedConnections)(nil),     // 44: headstart.node.v1.UnusedConnections
+	(*Allowances)(nil),            // 45: headstart.node.v1.Allowances
+	(*Allowance)(nil),             // 46: headstart.node.v1.Allowance
+	(*Functions)(nil),             // 47: headstart.node.v1.Functions
+	(*FunctionChanges)(nil),       // 48: headstart.node.v1.FunctionChanges
+	(*Function)(nil),              // 49: headstart.node.v1.Function
+	(*Store)(nil),                 // 50: headstart.node.v1.Store
+	(*Destination)(nil),           // 51: headstart.node.v1.Destination
+	(*DestinationTLS)(nil),        // 52: headstart.node.v1.DestinationTLS
+	(*Triggers)(nil),              // 53: headstart.node.v1.Triggers
+	(*Trigger)(nil),               // 54: headstart.node.v1.Trigger
+	(*StartInstance)(nil),         // 55: headstart.node.v1.StartInstance
+	(*StopInstance)(nil),          // 56: headstart.node.v1.StopInstance
+	(*Expect)(nil),                // 57: headstart.node.v1.Expect
+	(*Bound)(nil),                 // 58: headstart.node.v1.Bound
+	(*Keys)(nil),                  // 59: headstart.node.v1.Keys
+	(*Refused)(nil),               // 60: headstart.node.v1.Refused
+	(*DescribeRequest)(nil),       // 61: headstart.node.v1.DescribeRequest
+	(*Pod)(nil),                   // 62: headstart.node.v1.Pod
+	(*GoneRequest)(nil),           // 63: headstart.node.v1.GoneRequest
+	(*GoneResponse)(nil),          // 64: headstart.node.v1.GoneResponse
+	(*MountsRequest)(nil),         // 65: headstart.node.v1.MountsRequest
+	(*MountsResponse)(nil),        // 66: headstart.node.v1.MountsResponse
+	(*StageRequest)(nil),          // 67: headstart.node.v1.StageRequest
+	(*StageResponse)(nil),         // 68: headstart.node.v1.StageResponse
+	(*DescribeResponse)(nil),      // 69: headstart.node.v1.DescribeResponse
+	(*Endpoint)(nil),              // 70: headstart.node.v1.Endpoint
+	(*Mount)(nil),                 // 71: headstart.node.v1.Mount
+	nil,                           // 72: headstart.node.v1.Activate.InputsEntry
+	nil,                           // 73: headstart.node.v1.Load.InFlightEntry
+	nil,                           // 74: headstart.node.v1.EndpointSignals.NamedMetricsEntry
+	nil,                           // 75: headstart.node.v1.FunctionSignals.NamedMetricsEntry
+	nil,                           // 76: headstart.node.v1.Function.EnvEntry
+	nil,                           // 77: headstart.node.v1.Function.InputTemplatesEntry
+	nil,                           // 78: headstart.node.v1.Store.FreshEntry
+	nil,                           // 79: headstart.node.v1.Store.WriteEntry
+	nil,                           // 80: headstart.node.v1.Trigger.InputsEntry
+	nil,                           // 81: headstart.node.v1.Expect.InputsEntry
+	nil,                           // 82: headstart.node.v1.Bound.RelayHeadersEntry
+	nil,                           // 83: headstart.node.v1.DescribeResponse.EnvEntry
+	nil,                           // 84: headstart.node.v1.Endpoint.EnvEntry
+	(*durationpb.Duration)(nil),   // 85: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil), // 86: google.protobuf.Timestamp
 }
 var file_node_proto_depIdxs = []int32{
 	6,   // 0: headstart.node.v1.NodeMessage.register:type_name -> headstart.node.v1.Register
@@ -6028,104 +6351,109 @@ var file_node_proto_depIdxs = []int32{
 	22,  // 10: headstart.node.v1.NodeMessage.cache_answer:type_name -> headstart.node.v1.CacheAnswer
 	25,  // 11: headstart.node.v1.NodeMessage.keeps:type_name -> headstart.node.v1.Keeps
 	41,  // 12: headstart.node.v1.NodeMessage.destination_problems:type_name -> headstart.node.v1.DestinationProblems
-	43,  // 13: headstart.node.v1.ControlMessage.functions:type_name -> headstart.node.v1.Functions
-	51,  // 14: headstart.node.v1.ControlMessage.start:type_name -> headstart.node.v1.StartInstance
-	52,  // 15: headstart.node.v1.ControlMessage.stop:type_name -> headstart.node.v1.StopInstance
-	53,  // 16: headstart.node.v1.ControlMessage.expect:type_name -> headstart.node.v1.Expect
-	54,  // 17: headstart.node.v1.ControlMessage.bound:type_name -> headstart.node.v1.Bound
-	56,  // 18: headstart.node.v1.ControlMessage.refused:type_name -> headstart.node.v1.Refused
-	9,   // 19: headstart.node.v1.ControlMessage.instances:type_name -> headstart.node.v1.Instances
-	49,  // 20: headstart.node.v1.ControlMessage.triggers:type_name -> headstart.node.v1.Triggers
-	16,  // 21: headstart.node.v1.ControlMessage.neighbours:type_name -> headstart.node.v1.Neighbours
-	27,  // 22: headstart.node.v1.ControlMessage.in_charge:type_name -> headstart.node.v1.InCharge
-	28,  // 23: headstart.node.v1.ControlMessage.confirm:type_name -> headstart.node.v1.Confirm
-	55,  // 24: headstart.node.v1.ControlMessage.keys:type_name -> headstart.node.v1.Keys
-	44,  // 25: headstart.node.v1.ControlMessage.function_changes:type_name -> headstart.node.v1.FunctionChanges
-	18,  // 26: headstart.node.v1.ControlMessage.site:type_name -> headstart.node.v1.Site
-	19,  // 27: headstart.node.v1.ControlMessage.passes:type_name -> headstart.node.v1.Passes
-	21,  // 28: headstart.node.v1.ControlMessage.cache_call:type_name -> headstart.node.v1.CacheCall
-	8,   // 29: headstart.node.v1.Register.instances:type_name -> headstart.node.v1.InstanceStatus
-	68,  // 30: headstart.node.v1.Activate.inputs:type_name -> headstart.node.v1.Activate.InputsEntry
-	0,   // 31: headstart.node.v1.InstanceStatus.phase:type_name -> headstart.node.v1.Phase
-	8,   // 32: headstart.node.v1.Instances.instances:type_name -> headstart.node.v1.InstanceStatus
-	13,  // 33: headstart.node.v1.Instances.jobs:type_name -> headstart.node.v1.Job
-	11,  // 34: headstart.node.v1.Instances.volumes:type_name -> headstart.node.v1.Volumes
-	10,  // 35: headstart.node.v1.Instances.connections:type_name -> headstart.node.v1.Connections
-	12,  // 36: headstart.node.v1.Volumes.volumes:type_name -> headstart.node.v1.Volume
-	81,  // 37: headstart.node.v1.Volumes.wait:type_name -> google.protobuf.Duration
-	56,  // 38: headstart.node.v1.Volumes.refused:type_name -> headstart.node.v1.Refused
-	81,  // 39: headstart.node.v1.Job.ready_timeout:type_name -> google.protobuf.Duration
-	56,  // 40: headstart.node.v1.Job.refused:type_name -> headstart.node.v1.Refused
-	69,  // 41: headstart.node.v1.Load.in_flight:type_name -> headstart.node.v1.Load.InFlightEntry
-	82,  // 42: headstart.node.v1.Event.at:type_name -> google.protobuf.Timestamp
-	17,  // 43: headstart.node.v1.Neighbours.neighbours:type_name -> headstart.node.v1.Neighbour
-	17,  // 44: headstart.node.v1.Site.members:type_name -> headstart.node.v1.Neighbour
-	20,  // 45: headstart.node.v1.Passes.passes:type_name -> headstart.node.v1.Pass
-	1,   // 46: headstart.node.v1.CacheCall.verb:type_name -> headstart.node.v1.CacheVerb
-	23,  // 47: headstart.node.v1.CacheAnswer.entries:type_name -> headstart.node.v1.CacheEntry
-	56,  // 48: headstart.node.v1.CacheAnswer.refused:type_name -> headstart.node.v1.Refused
-	24,  // 49: headstart.node.v1.CacheEntry.advice:type_name -> headstart.node.v1.Advice
-	26,  // 50: headstart.node.v1.Keeps.volumes:type_name -> headstart.node.v1.KeptVolume
-	30,  // 51: headstart.node.v1.RoundTrips.coordinate:type_name -> headstart.node.v1.Coordinate
-	32,  // 52: headstart.node.v1.RoundTrips.measured:type_name -> headstart.node.v1.RoundTrip
-	81,  // 53: headstart.node.v1.RoundTrip.age:type_name -> google.protobuf.Duration
-	36,  // 54: headstart.node.v1.Signals.functions:type_name -> headstart.node.v1.FunctionSignals
-	34,  // 55: headstart.node.v1.Signals.routed:type_name -> headstart.node.v1.RoutedSignals
-	35,  // 56: headstart.node.v1.RoutedSignals.endpoints:type_name -> headstart.node.v1.EndpointSignals
-	70,  // 57: headstart.node.v1.EndpointSignals.named_metrics:type_name -> headstart.node.v1.EndpointSignals.NamedMetricsEntry
-	71,  // 58: headstart.node.v1.FunctionSignals.named_metrics:type_name -> headstart.node.v1.FunctionSignals.NamedMetricsEntry
-	38,  // 59: headstart.node.v1.GatewayRefusals.refusals:type_name -> headstart.node.v1.GatewayRefusal
-	40,  // 60: headstart.node.v1.StoreProblems.problems:type_name -> headstart.node.v1.StoreProblem
-	42,  // 61: headstart.node.v1.DestinationProblems.problems:type_name -> headstart.node.v1.DestinationProblem
-	45,  // 62: headstart.node.v1.Functions.functions:type_name -> headstart.node.v1.Function
-	46,  // 63: headstart.node.v1.Functions.stores:type_name -> headstart.node.v1.Store
-	47,  // 64: headstart.node.v1.Functions.destinations:type_name -> headstart.node.v1.Destination
-	45,  // 65: headstart.node.v1.FunctionChanges.functions:type_name -> headstart.node.v1.Function
-	46,  // 66: headstart.node.v1.FunctionChanges.stores:type_name -> headstart.node.v1.Store
-	47,  // 67: headstart.node.v1.FunctionChanges.destinations:type_name -> headstart.node.v1.Destination
-	72,  // 68: headstart.node.v1.Function.env:type_name -> headstart.node.v1.Function.EnvEntry
-	81,  // 69: headstart.node.v1.Function.ready_timeout:type_name -> google.protobuf.Duration
-	81,  // 70: headstart.node.v1.Function.request_timeout:type_name -> google.protobuf.Duration
-	73,  // 71: headstart.node.v1.Function.input_templates:type_name -> headstart.node.v1.Function.InputTemplatesEntry
-	74,  // 72: headstart.node.v1.Store.fresh:type_name -> headstart.node.v1.Store.FreshEntry
-	75,  // 73: headstart.node.v1.Store.write:type_name -> headstart.node.v1.Store.WriteEntry
-	48,  // 74: headstart.node.v1.Destination.tls:type_name -> headstart.node.v1.DestinationTLS
-	50,  // 75: headstart.node.v1.Triggers.triggers:type_name -> headstart.node.v1.Trigger
-	76,  // 76: headstart.node.v1.Trigger.inputs:type_name -> headstart.node.v1.Trigger.InputsEntry
-	45,  // 77: headstart.node.v1.StartInstance.function:type_name -> headstart.node.v1.Function
-	13,  // 78: headstart.node.v1.StartInstance.job:type_name -> headstart.node.v1.Job
-	11,  // 79: headstart.node.v1.StartInstance.volumes:type_name -> headstart.node.v1.Volumes
-	10,  // 80: headstart.node.v1.StartInstance.connections:type_name -> headstart.node.v1.Connections
-	81,  // 81: headstart.node.v1.StopInstance.grace:type_name -> google.protobuf.Duration
-	77,  // 82: headstart.node.v1.Expect.inputs:type_name -> headstart.node.v1.Expect.InputsEntry
-	78,  // 83: headstart.node.v1.Bound.relay_headers:type_name -> headstart.node.v1.Bound.RelayHeadersEntry
-	58,  // 84: headstart.node.v1.DescribeRequest.pod:type_name -> headstart.node.v1.Pod
-	58,  // 85: headstart.node.v1.GoneRequest.pod:type_name -> headstart.node.v1.Pod
-	58,  // 86: headstart.node.v1.MountsRequest.pod:type_name -> headstart.node.v1.Pod
-	67,  // 87: headstart.node.v1.MountsResponse.mounts:type_name -> headstart.node.v1.Mount
-	58,  // 88: headstart.node.v1.StageRequest.pod:type_name -> headstart.node.v1.Pod
-	67,  // 89: headstart.node.v1.DescribeResponse.mounts:type_name -> headstart.node.v1.Mount
-	79,  // 90: headstart.node.v1.DescribeResponse.env:type_name -> headstart.node.v1.DescribeResponse.EnvEntry
-	66,  // 91: headstart.node.v1.DescribeResponse.endpoints:type_name -> headstart.node.v1.Endpoint
-	80,  // 92: headstart.node.v1.Endpoint.env:type_name -> headstart.node.v1.Endpoint.EnvEntry
-	81,  // 93: headstart.node.v1.Store.FreshEntry.value:type_name -> google.protobuf.Duration
-	4,   // 94: headstart.node.v1.ControlPlane.Connect:input_type -> headstart.node.v1.NodeMessage
-	2,   // 95: headstart.node.v1.Identity.Issue:input_type -> headstart.node.v1.IssueRequest
-	57,  // 96: headstart.node.v1.Sandboxes.Describe:input_type -> headstart.node.v1.DescribeRequest
-	59,  // 97: headstart.node.v1.Sandboxes.Gone:input_type -> headstart.node.v1.GoneRequest
-	61,  // 98: headstart.node.v1.Sandboxes.Mounts:input_type -> headstart.node.v1.MountsRequest
-	63,  // 99: headstart.node.v1.Sandboxes.Stage:input_type -> headstart.node.v1.StageRequest
-	5,   // 100: headstart.node.v1.ControlPlane.Connect:output_type -> headstart.node.v1.ControlMessage
-	3,   // 101: headstart.node.v1.Identity.Issue:output_type -> headstart.node.v1.IssueResponse
-	65,  // 102: headstart.node.v1.Sandboxes.Describe:output_type -> headstart.node.v1.DescribeResponse
-	60,  // 103: headstart.node.v1.Sandboxes.Gone:output_type -> headstart.node.v1.GoneResponse
-	62,  // 104: headstart.node.v1.Sandboxes.Mounts:output_type -> headstart.node.v1.MountsResponse
-	64,  // 105: headstart.node.v1.Sandboxes.Stage:output_type -> headstart.node.v1.StageResponse
-	100, // [100:106] is the sub-list for method output_type
-	94,  // [94:100] is the sub-list for method input_type
-	94,  // [94:94] is the sub-list for extension type_name
-	94,  // [94:94] is the sub-list for extension extendee
-	0,   // [0:94] is the sub-list for field type_name
+	43,  // 13: headstart.node.v1.NodeMessage.unused:type_name -> headstart.node.v1.Unused
+	47,  // 14: headstart.node.v1.ControlMessage.functions:type_name -> headstart.node.v1.Functions
+	55,  // 15: headstart.node.v1.ControlMessage.start:type_name -> headstart.node.v1.StartInstance
+	56,  // 16: headstart.node.v1.ControlMessage.stop:type_name -> headstart.node.v1.StopInstance
+	57,  // 17: headstart.node.v1.ControlMessage.expect:type_name -> headstart.node.v1.Expect
+	58,  // 18: headstart.node.v1.ControlMessage.bound:type_name -> headstart.node.v1.Bound
+	60,  // 19: headstart.node.v1.ControlMessage.refused:type_name -> headstart.node.v1.Refused
+	9,   // 20: headstart.node.v1.ControlMessage.instances:type_name -> headstart.node.v1.Instances
+	53,  // 21: headstart.node.v1.ControlMessage.triggers:type_name -> headstart.node.v1.Triggers
+	16,  // 22: headstart.node.v1.ControlMessage.neighbours:type_name -> headstart.node.v1.Neighbours
+	27,  // 23: headstart.node.v1.ControlMessage.in_charge:type_name -> headstart.node.v1.InCharge
+	28,  // 24: headstart.node.v1.ControlMessage.confirm:type_name -> headstart.node.v1.Confirm
+	59,  // 25: headstart.node.v1.ControlMessage.keys:type_name -> headstart.node.v1.Keys
+	48,  // 26: headstart.node.v1.ControlMessage.function_changes:type_name -> headstart.node.v1.FunctionChanges
+	18,  // 27: headstart.node.v1.ControlMessage.site:type_name -> headstart.node.v1.Site
+	19,  // 28: headstart.node.v1.ControlMessage.passes:type_name -> headstart.node.v1.Passes
+	21,  // 29: headstart.node.v1.ControlMessage.cache_call:type_name -> headstart.node.v1.CacheCall
+	45,  // 30: headstart.node.v1.ControlMessage.allowances:type_name -> headstart.node.v1.Allowances
+	8,   // 31: headstart.node.v1.Register.instances:type_name -> headstart.node.v1.InstanceStatus
+	72,  // 32: headstart.node.v1.Activate.inputs:type_name -> headstart.node.v1.Activate.InputsEntry
+	0,   // 33: headstart.node.v1.InstanceStatus.phase:type_name -> headstart.node.v1.Phase
+	8,   // 34: headstart.node.v1.Instances.instances:type_name -> headstart.node.v1.InstanceStatus
+	13,  // 35: headstart.node.v1.Instances.jobs:type_name -> headstart.node.v1.Job
+	11,  // 36: headstart.node.v1.Instances.volumes:type_name -> headstart.node.v1.Volumes
+	10,  // 37: headstart.node.v1.Instances.connections:type_name -> headstart.node.v1.Connections
+	12,  // 38: headstart.node.v1.Volumes.volumes:type_name -> headstart.node.v1.Volume
+	85,  // 39: headstart.node.v1.Volumes.wait:type_name -> google.protobuf.Duration
+	60,  // 40: headstart.node.v1.Volumes.refused:type_name -> headstart.node.v1.Refused
+	85,  // 41: headstart.node.v1.Job.ready_timeout:type_name -> google.protobuf.Duration
+	60,  // 42: headstart.node.v1.Job.refused:type_name -> headstart.node.v1.Refused
+	73,  // 43: headstart.node.v1.Load.in_flight:type_name -> headstart.node.v1.Load.InFlightEntry
+	86,  // 44: headstart.node.v1.Event.at:type_name -> google.protobuf.Timestamp
+	17,  // 45: headstart.node.v1.Neighbours.neighbours:type_name -> headstart.node.v1.Neighbour
+	17,  // 46: headstart.node.v1.Site.members:type_name -> headstart.node.v1.Neighbour
+	20,  // 47: headstart.node.v1.Passes.passes:type_name -> headstart.node.v1.Pass
+	1,   // 48: headstart.node.v1.CacheCall.verb:type_name -> headstart.node.v1.CacheVerb
+	23,  // 49: headstart.node.v1.CacheAnswer.entries:type_name -> headstart.node.v1.CacheEntry
+	60,  // 50: headstart.node.v1.CacheAnswer.refused:type_name -> headstart.node.v1.Refused
+	24,  // 51: headstart.node.v1.CacheEntry.advice:type_name -> headstart.node.v1.Advice
+	26,  // 52: headstart.node.v1.Keeps.volumes:type_name -> headstart.node.v1.KeptVolume
+	30,  // 53: headstart.node.v1.RoundTrips.coordinate:type_name -> headstart.node.v1.Coordinate
+	32,  // 54: headstart.node.v1.RoundTrips.measured:type_name -> headstart.node.v1.RoundTrip
+	85,  // 55: headstart.node.v1.RoundTrip.age:type_name -> google.protobuf.Duration
+	36,  // 56: headstart.node.v1.Signals.functions:type_name -> headstart.node.v1.FunctionSignals
+	34,  // 57: headstart.node.v1.Signals.routed:type_name -> headstart.node.v1.RoutedSignals
+	35,  // 58: headstart.node.v1.RoutedSignals.endpoints:type_name -> headstart.node.v1.EndpointSignals
+	74,  // 59: headstart.node.v1.EndpointSignals.named_metrics:type_name -> headstart.node.v1.EndpointSignals.NamedMetricsEntry
+	75,  // 60: headstart.node.v1.FunctionSignals.named_metrics:type_name -> headstart.node.v1.FunctionSignals.NamedMetricsEntry
+	38,  // 61: headstart.node.v1.GatewayRefusals.refusals:type_name -> headstart.node.v1.GatewayRefusal
+	40,  // 62: headstart.node.v1.StoreProblems.problems:type_name -> headstart.node.v1.StoreProblem
+	42,  // 63: headstart.node.v1.DestinationProblems.problems:type_name -> headstart.node.v1.DestinationProblem
+	44,  // 64: headstart.node.v1.Unused.destinations:type_name -> headstart.node.v1.UnusedConnections
+	85,  // 65: headstart.node.v1.Allowances.expires_in:type_name -> google.protobuf.Duration
+	46,  // 66: headstart.node.v1.Allowances.destinations:type_name -> headstart.node.v1.Allowance
+	49,  // 67: headstart.node.v1.Functions.functions:type_name -> headstart.node.v1.Function
+	50,  // 68: headstart.node.v1.Functions.stores:type_name -> headstart.node.v1.Store
+	51,  // 69: headstart.node.v1.Functions.destinations:type_name -> headstart.node.v1.Destination
+	49,  // 70: headstart.node.v1.FunctionChanges.functions:type_name -> headstart.node.v1.Function
+	50,  // 71: headstart.node.v1.FunctionChanges.stores:type_name -> headstart.node.v1.Store
+	51,  // 72: headstart.node.v1.FunctionChanges.destinations:type_name -> headstart.node.v1.Destination
+	76,  // 73: headstart.node.v1.Function.env:type_name -> headstart.node.v1.Function.EnvEntry
+	85,  // 74: headstart.node.v1.Function.ready_timeout:type_name -> google.protobuf.Duration
+	85,  // 75: headstart.node.v1.Function.request_timeout:type_name -> google.protobuf.Duration
+	77,  // 76: headstart.node.v1.Function.input_templates:type_name -> headstart.node.v1.Function.InputTemplatesEntry
+	78,  // 77: headstart.node.v1.Store.fresh:type_name -> headstart.node.v1.Store.FreshEntry
+	79,  // 78: headstart.node.v1.Store.write:type_name -> headstart.node.v1.Store.WriteEntry
+	52,  // 79: headstart.node.v1.Destination.tls:type_name -> headstart.node.v1.DestinationTLS
+	54,  // 80: headstart.node.v1.Triggers.triggers:type_name -> headstart.node.v1.Trigger
+	80,  // 81: headstart.node.v1.Trigger.inputs:type_name -> headstart.node.v1.Trigger.InputsEntry
+	49,  // 82: headstart.node.v1.StartInstance.function:type_name -> headstart.node.v1.Function
+	13,  // 83: headstart.node.v1.StartInstance.job:type_name -> headstart.node.v1.Job
+	11,  // 84: headstart.node.v1.StartInstance.volumes:type_name -> headstart.node.v1.Volumes
+	10,  // 85: headstart.node.v1.StartInstance.connections:type_name -> headstart.node.v1.Connections
+	85,  // 86: headstart.node.v1.StopInstance.grace:type_name -> google.protobuf.Duration
+	81,  // 87: headstart.node.v1.Expect.inputs:type_name -> headstart.node.v1.Expect.InputsEntry
+	82,  // 88: headstart.node.v1.Bound.relay_headers:type_name -> headstart.node.v1.Bound.RelayHeadersEntry
+	62,  // 89: headstart.node.v1.DescribeRequest.pod:type_name -> headstart.node.v1.Pod
+	62,  // 90: headstart.node.v1.GoneRequest.pod:type_name -> headstart.node.v1.Pod
+	62,  // 91: headstart.node.v1.MountsRequest.pod:type_name -> headstart.node.v1.Pod
+	71,  // 92: headstart.node.v1.MountsResponse.mounts:type_name -> headstart.node.v1.Mount
+	62,  // 93: headstart.node.v1.StageRequest.pod:type_name -> headstart.node.v1.Pod
+	71,  // 94: headstart.node.v1.DescribeResponse.mounts:type_name -> headstart.node.v1.Mount
+	83,  // 95: headstart.node.v1.DescribeResponse.env:type_name -> headstart.node.v1.DescribeResponse.EnvEntry
+	70,  // 96: headstart.node.v1.DescribeResponse.endpoints:type_name -> headstart.node.v1.Endpoint
+	84,  // 97: headstart.node.v1.Endpoint.env:type_name -> headstart.node.v1.Endpoint.EnvEntry
+	85,  // 98: headstart.node.v1.Store.FreshEntry.value:type_name -> google.protobuf.Duration
+	4,   // 99: headstart.node.v1.ControlPlane.Connect:input_type -> headstart.node.v1.NodeMessage
+	2,   // 100: headstart.node.v1.Identity.Issue:input_type -> headstart.node.v1.IssueRequest
+	61,  // 101: headstart.node.v1.Sandboxes.Describe:input_type -> headstart.node.v1.DescribeRequest
+	63,  // 102: headstart.node.v1.Sandboxes.Gone:input_type -> headstart.node.v1.GoneRequest
+	65,  // 103: headstart.node.v1.Sandboxes.Mounts:input_type -> headstart.node.v1.MountsRequest
+	67,  // 104: headstart.node.v1.Sandboxes.Stage:input_type -> headstart.node.v1.StageRequest
+	5,   // 105: headstart.node.v1.ControlPlane.Connect:output_type -> headstart.node.v1.ControlMessage
+	3,   // 106: headstart.node.v1.Identity.Issue:output_type -> headstart.node.v1.IssueResponse
+	69,  // 107: headstart.node.v1.Sandboxes.Describe:output_type -> headstart.node.v1.DescribeResponse
+	64,  // 108: headstart.node.v1.Sandboxes.Gone:output_type -> headstart.node.v1.GoneResponse
+	66,  // 109: headstart.node.v1.Sandboxes.Mounts:output_type -> headstart.node.v1.MountsResponse
+	68,  // 110: headstart.node.v1.Sandboxes.Stage:output_type -> headstart.node.v1.StageResponse
+	105, // [105:111] is the sub-list for method output_type
+	99,  // [99:105] is the sub-list for method input_type
+	99,  // [99:99] is the sub-list for extension type_name
+	99,  // [99:99] is the sub-list for extension extendee
+	0,   // [0:99] is the sub-list for field type_name
 }
 
 func init() { file_node_proto_init() }
@@ -6147,6 +6475,7 @@ func file_node_proto_init() {
 		(*NodeMessage_CacheAnswer)(nil),
 		(*NodeMessage_Keeps)(nil),
 		(*NodeMessage_DestinationProblems)(nil),
+		(*NodeMessage_Unused)(nil),
 	}
 	file_node_proto_msgTypes[3].OneofWrappers = []any{
 		(*ControlMessage_Functions)(nil),
@@ -6165,6 +6494,7 @@ func file_node_proto_init() {
 		(*ControlMessage_Site)(nil),
 		(*ControlMessage_Passes)(nil),
 		(*ControlMessage_CacheCall)(nil),
+		(*ControlMessage_Allowances)(nil),
 	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
@@ -6172,7 +6502,7 @@ func file_node_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_node_proto_rawDesc), len(file_node_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   79,
+			NumMessages:   83,
 			NumExtensions: 0,
 			NumServices:   3,
 		},

@@ -21,6 +21,7 @@ import (
 
 	"github.com/headstart-mesh/headstart/control-plane/platform/kube"
 	"github.com/headstart-mesh/headstart/control-plane/platform/platformtest"
+	"github.com/headstart-mesh/headstart/shim/nodeapi/destinations"
 	"github.com/headstart-mesh/headstart/shim/nodeapi/stores"
 )
 
@@ -28,6 +29,8 @@ var storesOf = stores.Stores{
 	{Name: "default", Kind: "s3", Endpoint: "http://s3:9000", Buckets: []string{"videos"}},
 	{Name: "archive", Kind: "s3", Endpoint: "http://s3:9000", Buckets: []string{"old"}, Namespaces: []string{"video"}},
 }
+
+var destinationsOf = destinations.Destinations{{Name: "orders"}, {Name: "sessions", Namespaces: []string{"video"}}}
 
 func typesUID(n int) types.UID { return types.UID(strconv.Itoa(n)) }
 

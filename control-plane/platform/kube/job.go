@@ -30,10 +30,19 @@ type placed struct {
 	// job is its input, nil for none; volumes are its volumes, nil for none.
 	job     *nodeapi.Job
 	volumes *nodeapi.Volumes
+	// connections are its connections, nil for none; refusal is why it has none of those that it asks for.
+	connections *nodeapi.Connections
+	refusal     refusal
+}
+
+// none: it has nothing for itself.
+func (a placed) none() bool {
+	return a.job == nil && a.volumes == nil && a.connections == nil && a.refusal == refusal{}
 }
 
 func (a placed) equal(b placed) bool {
-	return a.node == b.node && proto.Equal(a.job, b.job) && proto.Equal(a.volumes, b.volumes)
+	return a.node == b.node && a.refusal == b.refusal && proto.Equal(a.job, b.job) && proto.Equal(a.volumes, b.volumes) &&
+		proto.Equal(a.connections, b.connections)
 }
 
 // noteOwn keeps up to date what pods have for themselves; mu is held. The node hears of it as soon as the pod is bound,
@@ -52,7 +61,7 @@ func (p *Platform) noteOwn(before, now *object.Pod) {
 	if now != nil && !now.Ended && now.Node != "" && now.RuntimeClass == runtimeClass {
 		next = p.ownOf(now)
 	}
-	if next.job == nil && next.volumes == nil {
+	if next.none() {
 		delete(p.own, id)
 		if known {
 			p.changed()
@@ -62,6 +71,9 @@ func (p *Platform) noteOwn(before, now *object.Pod) {
 	if known && old.equal(next) {
 		return
 	}
+	if next.refusal != (refusal{}) && next.refusal != old.refusal {
+		p.tellRefusal(pod, next.refusal)
+	}
 	p.own[id] = next
 	p.changed()
 }
@@ -70,12 +82,13 @@ func (p *Platform) noteOwn(before, now *object.Pod) {
 // is not granted to the namespace, keep its containers from starting.
 func (p *Platform) ownOf(pod *object.Pod) placed {
 	own := placed{node: pod.Node, namespace: pod.Namespace, mirror: pod.Mirror}
+	own.connections, own.refusal = p.connectionsOf(pod)
 	isJob, hasVolumes := pod.Annotations[policy.KeyInput] != "", pod.Annotations[policy.KeyVolumes] != ""
 	if !isJob && !hasVolumes {
 		return own
 	}
 	id, name := podID(pod), pod.Namespace+"/"+pod.Name
-	asked, err := policy.ParseJob(pod.Annotations, p.reader.Stores.For(pod.Namespace))
+	asked, err := policy.ParseJob(withoutConnections(pod.Annotations), p.reader.Stores.For(pod.Namespace), nil)
 	var refused *nodeapi.Refused
 	if err != nil {
 		refused = &nodeapi.Refused{Status: http.StatusUnprocessableEntity, Reason: reasonRefused, Message: err.Error()}
@@ -111,6 +124,9 @@ func (p *Platform) tellOwn(node string, m *nodeapi.Instances) {
 		}
 		if own.volumes != nil {
 			m.Volumes = append(m.Volumes, own.volumes)
+		}
+		if own.connections != nil {
+			m.Connections = append(m.Connections, own.connections)
 		}
 	}
 }

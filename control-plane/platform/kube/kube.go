@@ -15,12 +15,14 @@ import (
 	"github.com/headstart-mesh/headstart/control-plane/event"
 	"github.com/headstart-mesh/headstart/control-plane/platform"
 	"github.com/headstart-mesh/headstart/control-plane/platform/kube/catalog"
+	"github.com/headstart-mesh/headstart/shim/nodeapi/destinations"
 	"github.com/headstart-mesh/headstart/shim/nodeapi/stores"
 )
 
 // Config is what the operator says.
 type Config struct {
-	Stores stores.Stores
+	Stores       stores.Stores
+	Destinations destinations.Destinations
 	// Namespaces are those that may have functions; none: all may.
 	Namespaces []string
 	// FunctionsPerNamespace is how many functions a namespace may have; 0: catalog.DefaultFunctionsMost.
@@ -32,12 +34,13 @@ type Config struct {
 
 // Platform implements platform.Platform.
 type Platform struct {
-	clients  Clients
-	reader   catalog.Reader
-	events   *event.Log
-	reporter *reporter
-	inCharge func() bool
-	log      *slog.Logger
+	clients      Clients
+	reader       catalog.Reader
+	destinations destinations.Destinations
+	events       *event.Log
+	reporter     *reporter
+	inCharge     func() bool
+	log          *slog.Logger
 
 	recovered chan struct{}
 	// life ends with Run, and with it what is under way in the background.
@@ -69,7 +72,7 @@ type Platform struct {
 
 // New returns a platform that knows nothing until Run.
 func New(c Clients, config Config, events *event.Log, log *slog.Logger) *Platform {
-	p := &Platform{clients: c, events: events, log: log,
+	p := &Platform{clients: c, events: events, log: log, destinations: config.Destinations,
 		reader:   catalog.Reader{Stores: config.Stores, Namespaces: config.Namespaces, FunctionsMost: config.FunctionsPerNamespace},
 		reporter: newReporter(c.Kubernetes, log), recovered: make(chan struct{}), doubts: make(chan struct{}, 1),
 		// Nodes may compare generations with those that they had of the control plane before.
@@ -174,6 +177,8 @@ func (p *Platform) recover() {
 	for ns := range namespaces {
 		p.resolve(ns)
 	}
+	// Whose pods they are is known only now.
+	p.mirrors.pods.Namespaces(p.renote)
 	close(p.recovered)
 	p.changed()
 }

@@ -137,6 +137,7 @@ func (p *Platform) resolve(namespace string) {
 	for _, f := range p.inside[namespace] {
 		p.refresh(f)
 	}
+	p.renote(namespace)
 	p.tell(namespace, problems)
 }
 

@@ -90,7 +90,7 @@ func (w *world) place(ns, node string, about func(*corev1.Pod)) {
 // start starts a control plane.
 func (w *world) start() {
 	w.events = &event.Log{}
-	w.p = kube.New(w.own, kube.Config{Stores: storesOf, InCharge: w.inCharge}, w.events, slog.New(slog.DiscardHandler))
+	w.p = kube.New(w.own, kube.Config{Stores: storesOf, Destinations: destinationsOf, InCharge: w.inCharge}, w.events, slog.New(slog.DiscardHandler))
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
 	running.Go(func() { w.p.Run(ctx) })

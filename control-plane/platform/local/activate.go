@@ -98,6 +98,7 @@ func idPrefix(f platform.Function) string {
 func startMessage(id string, f platform.Function, traceparent string) *nodeapi.ControlMessage {
 	return &nodeapi.ControlMessage{Kind: &nodeapi.ControlMessage_Start{Start: &nodeapi.StartInstance{
 		Id: id, Function: Message(f), Traceparent: traceparent, Volumes: f.Policy.Volumes.Message(id, f.Name),
+		Connections: f.Policy.Connections.Message(id, f.Name, ""),
 	}}}
 }
 

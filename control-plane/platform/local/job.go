@@ -124,7 +124,7 @@ func (p *Platform) startJob(ctx context.Context, j platform.Job) (id string, run
 
 func jobMessage(id string, f platform.Function, traceparent string) *nodeapi.ControlMessage {
 	return &nodeapi.ControlMessage{Kind: &nodeapi.ControlMessage_Start{Start: &nodeapi.StartInstance{Id: id, Function: Message(f), Traceparent: traceparent,
-		Volumes: f.Policy.Volumes.Message(id, f.Name),
+		Volumes: f.Policy.Volumes.Message(id, f.Name), Connections: f.Policy.Connections.Message(id, f.Name, ""),
 		Job: &nodeapi.Job{Id: id, Name: f.Name, Store: f.Policy.Store, Input: f.Policy.Input, InputLimit: f.Policy.InputLimit,
 			ReadyTimeout: durationpb.New(f.Policy.ReadyTimeout), BySocket: f.Policy.ReadBySocket}}}}
 }

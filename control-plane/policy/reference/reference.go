@@ -34,8 +34,8 @@ Annotations of other domains have no effect on Headstart.
 const beforeJobs = `## Jobs
 
 A [job](jobs.md) has its annotations on its pod template: those of a Job, or of any pod of the RuntimeClass ` + "`headstart`" + `. These
-keys are possible. They mean the same as above, except that no request names the input. The last three, and the store,
-are also for the pods of functions:
+keys are possible. They mean the same as above, except that no request names the input. Those from ` + "`headstart.dev/volumes`" + ` on, and the
+store, are also for the pods of functions:
 
 | key | type | default | bounds |
 |---|---|---|---|
@@ -60,8 +60,8 @@ For a manifest the message includes path, document and line:
   do not matter, so an object from before the installation stays usable.
 - The API server's message ends with that of the first broken rule, and repeats the value as above.
 - Annotations of a Knative Service's ` + "`spec.template.metadata`" + ` are rejected, except for those of [volumes](volumes.md)
-  with their store, and of [S3](s3.md): they would belong to a revision, not to the function.
-- Annotations of volumes are checked when a pod is made, as those of a job.
+  with their store, of [S3](s3.md), and of [connections](connections.md): they would belong to a revision, not to the function.
+- Annotations of volumes and connections are checked when a pod is made, as those of a job.
 - Annotations of a job belong to a pod: the policy rejects the pods that a Job creates, and the Job's events have the
   message. Pods that bypass the policy do not start, with the same message.
 - If the policy is not installed, or was missing when the object was created, the control plane finds the same problems: the
@@ -80,6 +80,7 @@ var kinds = map[policy.Kind]string{
 	policy.Choice:     "word",
 	policy.Prefixes:   "prefixes of buckets, by names, separated by commas",
 	policy.Namespaces: "names of namespaces, separated by commas",
+	policy.Names:      "names, separated by commas",
 }
 
 // allowed are the stores of the examples.
@@ -113,6 +114,7 @@ var mistakes = []struct{ key, value string }{
 	{policy.KeyCallers, "media, web"},
 	{policy.KeyRouting, "nearest"},
 	{policy.KeyVolumes, "models=s3://videos/llama/"},
+	{policy.KeyConnections, "orders"},
 }
 
 // Page returns the page in Markdown.

@@ -28,11 +28,11 @@ var inherited = []string{
 // podAnnotations is the setting that has pods' annotations passed on to the shim.
 const podAnnotations = "pod_annotations"
 
-// withOurs adds those by which the shim knows a job, and volumes, to a list of pods' annotations.
+// withOurs adds those by which the shim knows a job, volumes, S3 and connections, to a list of pods' annotations.
 func withOurs(inherited any) any {
 	list, _ := inherited.([]any)
 	return append(slices.Clone(list), filterapi.AnnotationInput, filterapi.AnnotationReadBy,
-		filterapi.AnnotationVolumes, filterapi.AnnotationVolumesLate, filterapi.AnnotationS3)
+		filterapi.AnnotationVolumes, filterapi.AnnotationVolumesLate, filterapi.AnnotationS3, filterapi.AnnotationConnections)
 }
 
 // model returns the runtime that ours is modelled on: the default one if it is runc's,

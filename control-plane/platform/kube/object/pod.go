@@ -8,6 +8,9 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+
+	"github.com/headstart-mesh/headstart/filters/filterapi"
 )
 
 const (
@@ -36,6 +39,10 @@ type Pod struct {
 	RuntimeClass string
 	// Ports are the named ports of its containers.
 	Ports map[string]int32
+	// Containers are all but the init containers, with their ports; kept of pods with connections alone.
+	Containers []Container
+	// Main is the name of the container that the pod is about: the first, unless the pod says which.
+	Main string
 	// Gateway: it has the directory of its node with the sockets for gateways.
 	Gateway bool
 	// Mirror: the kubelet made it, for a static pod.
@@ -58,6 +65,9 @@ func PodOf(o any) (*Pod, error) {
 			MeshTLS: p.Labels[tlsMode] == tlsModeIstio, Failure: failureOf(&p.Status)}
 		kept.Labels, kept.CreationTimestamp, kept.DeletionTimestamp = p.Labels, p.CreationTimestamp, p.DeletionTimestamp
 		kept.Annotations = annotations(p.Annotations)
+		if kept.Annotations[filterapi.AnnotationConnections] != "" {
+			kept.Containers, kept.Main = containersOf(p)
+		}
 		kept.Gateway = slices.ContainsFunc(p.Spec.Volumes, hasGatewayDir)
 		_, kept.Mirror = p.Annotations[corev1.MirrorPodAnnotationKey]
 		if p.Spec.RuntimeClassName != nil {
@@ -83,6 +93,32 @@ func hasGatewayDir(v corev1.Volume) bool {
 	}
 	inside, err := filepath.Rel(filepath.Clean(v.HostPath.Path), gatewayDir)
 	return err == nil && filepath.IsLocal(inside)
+}
+
+// mainContainer is the annotation by which a pod says which of its containers is meant when none is named. Injection of a
+// sidecar that comes first sets it.
+const mainContainer = "kubectl.kubernetes.io/default-container"
+
+func containersOf(p *corev1.Pod) (all []Container, main string) {
+	for i, c := range p.Spec.Containers {
+		if i == 0 || c.Name == p.Annotations[mainContainer] {
+			main = c.Name
+		}
+		all = append(all, Container{Name: c.Name, Ports: c.Ports})
+	}
+	return all, main
+}
+
+// ContainerWith is the name of the container that has the port, by its name or its number.
+func (p *Pod) ContainerWith(port intstr.IntOrString) (name string, ok bool) {
+	for _, c := range p.Containers {
+		for _, has := range c.Ports {
+			if port.Type == intstr.String && has.Name == port.StrVal || port.Type == intstr.Int && has.ContainerPort == port.IntVal {
+				return c.Name, true
+			}
+		}
+	}
+	return "", false
 }
 
 // addressOf is zero for what is none: the API server takes no other.
