@@ -70,6 +70,19 @@ func (links) Bind(dir *os.File, at string) error {
 	return errors.Join(err, os.Remove(at), os.Symlink(to, at))
 }
 
+func (links) Nest(at string, dirs map[string]*os.File) error {
+	for name, dir := range dirs {
+		if info, err := os.Lstat(filepath.Join(at, name)); err != nil || !info.IsDir() {
+			return fmt.Errorf("no directory %s to mount in: %w", name, err)
+		}
+		to, err := os.Readlink(fmt.Sprintf("/proc/self/fd/%d", dir.Fd()))
+		if err := errors.Join(err, os.Remove(filepath.Join(at, name)), os.Symlink(to, filepath.Join(at, name))); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 func (l links) Memory(_ string, size int64, again bool) error {
 	if l.memory == nil {
 		return nil

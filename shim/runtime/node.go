@@ -84,7 +84,8 @@ func (n Node) describe(ctx context.Context, id string, of spec.Facts) (*nodeapi.
 	defer cancel()
 	var d *nodeapi.DescribeResponse
 	err := n.call(func(c nodeapi.SandboxesClient) (err error) {
-		d, err = c.Describe(ctx, &nodeapi.DescribeRequest{Sandbox: id, Pod: of.Pod, Job: of.Job, S3: of.S3})
+		d, err = c.Describe(ctx, &nodeapi.DescribeRequest{Sandbox: id, Pod: of.Pod, Job: of.Job, S3: of.S3,
+			Connections: of.Connections})
 		return err
 	})
 	switch status.Code(err) {

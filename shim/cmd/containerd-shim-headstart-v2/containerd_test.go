@@ -176,6 +176,7 @@ type view struct {
 	Files      map[string]string
 	Dir, Write string
 	Inherited  map[string]string
+	Mounts     map[string]string
 }
 
 // sandbox starts a probe; opts make its image and snapshot, default is a root directory

@@ -55,7 +55,9 @@ func Apply(config []byte, sb Sandbox, d *nodeapi.DescribeResponse) ([]byte, erro
 	}
 	var mounts []mount
 	for _, m := range d.GetMounts() {
-		mounts = append(mounts, sb.bind(m))
+		if InSocket(m) == "" {
+			mounts = append(mounts, sb.bind(m, nests(d, m)))
+		}
 	}
 	if out := sb.output(); out.Source != "" && (!taken(has, Output) || has[Output] == out.Source) {
 		mounts, env[outputVariable] = append(mounts, out), Output
@@ -95,12 +97,23 @@ type mount struct {
 }
 
 // bind returns m for the specification. What the daemon puts into a sandbox is data to read:
-// no device, no setuid bit and no program in it works, and no mount below it is there.
-func (sb Sandbox) bind(m *nodeapi.Mount) mount {
+// no device, no setuid bit and no program in it works, and no mount below it is there but those that the shim has made.
+func (sb Sandbox) bind(m *nodeapi.Mount, nests bool) mount {
+	bind := "bind"
+	if nests {
+		bind = "rbind"
+	}
 	return mount{
 		Destination: m.GetDestination(), Type: "bind", Source: sb.Pin(m),
-		Options: []string{"bind", "ro", "nosuid", "nodev", "noexec"},
+		Options: []string{bind, "ro", "nosuid", "nodev", "noexec"},
 	}
+}
+
+// nests tells whether other mounts of d lie in m. They come with it: were runc to make them by their paths, the daemon
+// could lead these elsewhere in the sandbox.
+func nests(d *nodeapi.DescribeResponse, m *nodeapi.Mount) bool {
+	return m.GetDestination() == Socket &&
+		slices.ContainsFunc(d.GetMounts(), func(other *nodeapi.Mount) bool { return InSocket(other) != "" })
 }
 
 // output is where the program writes what it wants to be objects: data as well, and of the container's own memory.

@@ -3,6 +3,8 @@ package spec
 import (
 	"bytes"
 	"encoding/json"
+	"path"
+	"slices"
 	"strings"
 	"testing"
 
@@ -20,6 +22,15 @@ func input() *nodeapi.DescribeResponse {
 		Mounts: []*nodeapi.Mount{{Source: "/run/headstart/s/a", Destination: "/headstart/input", ReadOnly: true}},
 		Env:    map[string]string{"HEADSTART_INPUT_DIR": "/headstart/input", "HEADSTART_A": "1"},
 	}
+}
+
+// sockets is what a daemon describes for a sandbox with sockets, and with directories of a container's own among them.
+func sockets(source string, own ...string) *nodeapi.DescribeResponse {
+	d := &nodeapi.DescribeResponse{Mounts: []*nodeapi.Mount{{Source: source, Destination: "/headstart/socket", ReadOnly: true}}}
+	for _, s := range own {
+		d.Mounts = append(d.Mounts, &nodeapi.Mount{Source: s, Destination: "/headstart/socket/" + path.Base(s), ReadOnly: true})
+	}
+	return d
 }
 
 func TestApply(t *testing.T) {
@@ -62,6 +73,11 @@ func TestApply(t *testing.T) {
 				Descriptors: []string{"db", "cache-1"}, Env: map[string]string{"HEADSTART_A": "1"},
 			},
 			want: `{"process":{"env":["HEADSTART_A=1","HEADSTART_DESCRIPTORS=db:cache-1"]}}`,
+		},
+		"directories in that of the sockets": {
+			config: `{"mounts":[{"destination":"/proc"}]}`, d: sockets("/s/a/socket", "/s/a/orders", "/s/a/sessions"),
+			want: `{"mounts":[{"destination":"/proc"},{"destination":"/headstart/socket","type":"bind","source":"/bundle/headstart/socket",
+				"options":["rbind","ro","nosuid","nodev","noexec"]}]}`,
 		},
 		"mount that is there already": {
 			config: `{"mounts":[{"destination":"/headstart/input/","source":"/bundle/headstart/input"}]}`,
@@ -108,6 +124,10 @@ func TestApplyRefuses(t *testing.T) {
 	long := strings.Repeat("a", maxValue)
 	writable := mount("/s/a", "/headstart/a")
 	writable.Mounts[0].ReadOnly = false
+	before := sockets("/s/a", "/s/a/orders")
+	slices.Reverse(before.Mounts)
+	writableWithin := sockets("/s/a", "/s/a/orders")
+	writableWithin.Mounts[1].ReadOnly = false
 	many := &nodeapi.DescribeResponse{}
 	for range maxMounts + 1 {
 		many.Mounts = append(many.Mounts, input().Mounts[0])
@@ -129,6 +149,20 @@ func TestApplyRefuses(t *testing.T) {
 		"destination is above":     {`{}`, mount("/s/a", "/headstart/.."), "destination: does not match"},
 		"destination with slash":   {`{}`, mount("/s/a", "/headstart/input/"), "destination: does not match"},
 		"destination in another":   {`{}`, mount("/s/a", "/headstart/input/x"), "destination: does not match"},
+		"socket without sockets":   {`{}`, mount("/s/a", "/headstart/socket/orders"), "not after the mount"},
+		"socket before sockets":    {`{}`, before, "not after the mount"},
+		"socket is another's":      {`{}`, sockets("/s/a", "/s/b/orders"), "not a directory of the sandbox's own"},
+		"socket is a volume":       {`{}`, sockets("/s/a", "/s/volumes/media/b/files"), "not a directory of the sandbox's own"},
+		"socket named oddly":       {`{}`, sockets("/s/a", "/s/a/Orders"), "does not match"},
+		"socket with a dot":        {`{}`, sockets("/s/a", "/s/a/a.b"), "does not match"},
+		"socket too deep":          {`{}`, mount("/s/a", "/headstart/socket/orders/x"), "does not match"},
+		"socket climbs":            {`{}`, mount("/s/a", "/headstart/socket/.."), "does not match"},
+		"socket without a name":    {`{}`, mount("/s/a", "/headstart/socket/"), "does not match"},
+		"socket with newline":      {`{}`, mount("/s/a", "/headstart/socket/a\n"), "does not match"},
+		"socket too long":          {`{}`, mount("/s/a", "/headstart/socket/"+strings.Repeat("a", 64)), "does not match"},
+		"socket twice":             {`{}`, sockets("/s/a", "/s/a/orders", "/s/a/orders"), "named twice"},
+		"socket of the owner's":    {`{"mounts":[{"destination":"/headstart/socket/orders"}]}`, sockets("/s/a", "/s/a/orders"), "a mount of its own"},
+		"socket is writable":       {`{}`, writableWithin, "not read-only"},
 		"destination relative":     {`{}`, mount("/s/a", "headstart/input"), "destination: does not match"},
 		"destination empty":        {`{}`, mount("/s/a", ""), "destination: does not match"},
 		"destination with NUL":     {`{}`, mount("/s/a", "/headstart/a\x00b"), "destination: does not match"},

@@ -35,10 +35,23 @@ const (
 // destination is one name below Root: no mount lies in another one, or above all of them.
 var destination = regexp.MustCompile(`^` + Root + `[a-z][a-z0-9-]{0,62}$`)
 
+// Socket is where a sandbox has its sockets. In it, and in no other mount, a container may have directories of its own:
+// the containers of a pod share all else.
+const Socket = Root + "socket"
+
+// InSocket returns the name of a mount's directory in that of the sockets, empty for another mount.
+func InSocket(m *nodeapi.Mount) string {
+	name, is := strings.CutPrefix(m.GetDestination(), Socket+"/")
+	if !is {
+		return ""
+	}
+	return name
+}
+
 // descriptorsVariable names the descriptors that the program inherits, from the first one (3) on.
 const descriptorsVariable = "HEADSTART_DESCRIPTORS"
 
-// descriptorName is what a descriptor can be called: a colon ends it.
+// descriptorName is what a descriptor can be called, and a directory with sockets: a colon ends it.
 var descriptorName = regexp.MustCompile(`^[a-z][a-z0-9-]{0,62}$`)
 
 // envName is the part of the environment that is Headstart's: it can add no
@@ -97,6 +110,9 @@ func (sb Sandbox) Check(d *nodeapi.DescribeResponse) error {
 		if seen[m.GetDestination()] {
 			return fmt.Errorf("mount %.100q: named twice", m.GetDestination())
 		}
+		if InSocket(m) != "" && !seen[Socket] {
+			return fmt.Errorf("mount %.100q: not after the mount that it lies in", m.GetDestination())
+		}
 		seen[m.GetDestination()] = true
 	}
 	if n := len(d.GetDescriptors()); n > descriptors.Limit {
@@ -147,7 +163,8 @@ func (sb Sandbox) checkMount(m *nodeapi.Mount) error {
 		if !slices.Contains(names[max(0, len(names)-2):], sb.Directory) {
 			return errors.New("source: not a directory of the sandbox's own")
 		}
-		if !destination.MatchString(m.GetDestination()) || m.GetDestination()+"/" == volumesRoot {
+		named := descriptorName.MatchString(InSocket(m)) || destination.MatchString(m.GetDestination())
+		if !named || m.GetDestination()+"/" == volumesRoot {
 			return fmt.Errorf("destination: does not match %s", destination)
 		}
 	}

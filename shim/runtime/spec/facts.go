@@ -43,6 +43,8 @@ type Facts struct {
 	Volumes *Volumes
 	// S3 is the store whose S3 API the container's program is to find, empty for none.
 	S3 string
+	// Connections is true when the container's annotations name destinations that its program is to be connected to.
+	Connections bool
 	// Network is the path of the container's network namespace, empty if it has none of its own that another process
 	// can enter.
 	Network string
@@ -107,6 +109,7 @@ func Read(config []byte) (Facts, error) {
 	// containerd passes the annotations on from the pod, by the runtime's pod_annotations.
 	f.Job = !f.Pause && annotations[filterapi.AnnotationInput] != ""
 	f.AwaitsInput = f.Job && annotations[filterapi.AnnotationReadBy] != filterapi.ReadBySocket
+	f.Connections = !f.Pause && annotations[filterapi.AnnotationConnections] != ""
 	f.Pod = pod(annotations)
 	if list := annotations[filterapi.AnnotationVolumes]; list != "" && !f.Pause {
 		f.Volumes = &Volumes{Namespace: annotations[podNamespace],

@@ -35,10 +35,13 @@ func TestRead(t *testing.T) {
 		"job": {config: `{"annotations":{"headstart.dev/input":"s3://videos/a"}}`, want: Facts{
 			Job: true, AwaitsInput: true,
 		}},
-		"job that reads a file":    {config: `{"annotations":{"headstart.dev/input":"s3://videos/a","headstart.dev/read-by":"file"}}`, want: Facts{Job: true, AwaitsInput: true}},
-		"job that reads a socket":  {config: `{"annotations":{"headstart.dev/input":"s3://videos/a","headstart.dev/read-by":"socket"}}`, want: Facts{Job: true}},
-		"job without an input":     {config: `{"annotations":{"headstart.dev/input":""}}`},
-		"pause container of a job": {config: `{"annotations":{"headstart.dev/input":"s3://videos/a","io.kubernetes.cri.container-type":"sandbox"}}`, want: Facts{Pause: true}},
+		"job that reads a file":                {config: `{"annotations":{"headstart.dev/input":"s3://videos/a","headstart.dev/read-by":"file"}}`, want: Facts{Job: true, AwaitsInput: true}},
+		"job that reads a socket":              {config: `{"annotations":{"headstart.dev/input":"s3://videos/a","headstart.dev/read-by":"socket"}}`, want: Facts{Job: true}},
+		"job without an input":                 {config: `{"annotations":{"headstart.dev/input":""}}`},
+		"pause container of a job":             {config: `{"annotations":{"headstart.dev/input":"s3://videos/a","io.kubernetes.cri.container-type":"sandbox"}}`, want: Facts{Pause: true}},
+		"with connections":                     {config: `{"annotations":{"headstart.dev/connections":"orders"}}`, want: Facts{Connections: true}},
+		"with connections to nothing":          {config: `{"annotations":{"headstart.dev/connections":""}}`},
+		"pause container of one that connects": {config: `{"annotations":{"headstart.dev/connections":"orders","io.kubernetes.cri.container-type":"sandbox"}}`, want: Facts{Pause: true}},
 		"with volumes": {config: `{"annotations":{"headstart.dev/volumes":"b=s3://models/a/,a=s3://models/","io.kubernetes.cri.sandbox-namespace":"media"}}`, want: Facts{
 			Volumes: &Volumes{Namespace: "media", Names: []string{"b", "a"}},
 		}},

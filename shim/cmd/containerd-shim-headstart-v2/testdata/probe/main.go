@@ -34,12 +34,30 @@ func main() {
 			}
 			files[e.Name()] = string(content)
 		}
-		view["inherited"] = inherited
+		view["inherited"], view["mounts"] = inherited, mounts()
 		view["write"] = text(os.WriteFile(dir+"/new", nil, 0o600))
 		if err := json.NewEncoder(os.Stdout).Encode(view); err != nil || !requests.Scan() {
 			return
 		}
 	}
+}
+
+// mounts returns the options of the mounts below /headstart, by their places, with the names of what is there.
+func mounts() map[string]string {
+	all := map[string]string{}
+	info, _ := os.ReadFile("/proc/self/mountinfo")
+	for _, line := range strings.Split(string(info), "\n") {
+		fields := strings.Fields(line)
+		if len(fields) < 6 || !strings.HasPrefix(fields[4], "/headstart/") && fields[4] != "/etc" {
+			continue
+		}
+		all[fields[4]] = fields[5]
+		entries, _ := os.ReadDir(fields[4])
+		for _, e := range entries {
+			all[fields[4]] += " " + e.Name()
+		}
+	}
+	return all
 }
 
 // inherit returns the content of the descriptors that the program has inherited, by name, and as
