@@ -37,12 +37,21 @@ install_missing() {
 		printf '#!/bin/sh\nexit 101\n' >"$policy"
 		chmod +x "$policy"
 	fi
+	# Nor is a cluster of PostgreSQL made, which would be started with the next boot.
+	clusters=${CREATECLUSTER_D:-/etc/postgresql-common/createcluster.d}
+	case " $missing " in
+	*" postgresql-15 "*)
+		mkdir -p "$clusters"
+		echo 'create_main_cluster = false' >"$clusters/headstart.conf"
+		;;
+	esac
 	# The lists of packages may be old, or not there at all.
 	if ! apt_install 2>/dev/null; then
 		apt-get update -qq
 		apt_install
 	fi
 	[ -z "$made" ] || rm -f "$policy"
+	rm -f "$clusters/headstart.conf"
 	trap - EXIT HUP INT TERM
 	# Nor with the next boot, for which Debian has enabled it.
 	case " $missing " in

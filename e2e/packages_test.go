@@ -21,20 +21,22 @@ func TestSetupLeavesNoServiceEnabled(t *testing.T) {
 		"need redis-server /none; need wrk /none": "apt-get install redis-server wrk\nsystemctl disable redis-server\n",
 		"need redis-server sh; need wrk /none":    "apt-get install wrk\n",
 		"need redis-server sh":                    "",
+		"need postgresql-15 /none":                "create_main_cluster = false\napt-get install postgresql-15\n",
 	} {
 		dir := t.TempDir()
 		for program, text := range map[string]string{
 			"id":        "echo 0",
-			"apt-get":   `shift 4; [ -x "$POLICY_RC_D" ] && echo apt-get install "$@" >>"$CALLS"`,
+			"apt-get":   `cat "$CREATECLUSTER_D"/* >>"$CALLS" 2>/dev/null; shift 4; [ -x "$POLICY_RC_D" ] && echo apt-get install "$@" >>"$CALLS"`,
 			"systemctl": `shift; echo systemctl "$@" >>"$CALLS"`,
 		} {
 			if err := os.WriteFile(filepath.Join(dir, program), []byte("#!/bin/sh\n"+text+"\n"), 0o700); err != nil {
 				t.Fatal(err)
 			}
 		}
-		calls, policy := filepath.Join(dir, "calls"), filepath.Join(dir, "policy")
+		calls, policy, clusters := filepath.Join(dir, "calls"), filepath.Join(dir, "policy"), filepath.Join(dir, "clusters")
 		cmd := exec.CommandContext(t.Context(), "sh", "-euc", string(script)+packages+"; install_missing test")
-		cmd.Env = append(os.Environ(), "PATH="+dir+":"+os.Getenv("PATH"), "CALLS="+calls, "POLICY_RC_D="+policy)
+		cmd.Env = append(os.Environ(), "PATH="+dir+":"+os.Getenv("PATH"), "CALLS="+calls, "POLICY_RC_D="+policy,
+			"CREATECLUSTER_D="+clusters)
 		if said, err := cmd.CombinedOutput(); err != nil {
 			t.Fatalf("%v: %s", err, said)
 		}
@@ -44,6 +46,9 @@ func TestSetupLeavesNoServiceEnabled(t *testing.T) {
 		}
 		if _, err := os.Stat(policy); err == nil {
 			t.Errorf("%s: the policy is left", packages)
+		}
+		if left, _ := os.ReadDir(clusters); len(left) > 0 {
+			t.Errorf("%s: what makes no cluster is left", packages)
 		}
 	}
 }

@@ -1,6 +1,6 @@
 #!/bin/sh
 # Installs what Headstart's build, demo and tests need and this machine lacks: Debian
-# packages, Envoy, the S3 server, AWS SDKs. Safe to run again; what is there is not touched.
+# packages, Envoy, the S3 server, AWS SDKs, database drivers. Safe to run again; what is there is not touched.
 #   e2e/setup.sh BIN_DIR
 set -eu
 bin=$1
@@ -32,6 +32,7 @@ need containernetworking-plugins /usr/lib/cni/bridge
 need iptables iptables
 need util-linux unshare
 need redis-server redis-server
+need postgresql-15 /usr/lib/postgresql/15/bin/postgres
 need wrk wrk
 need python3 python3
 need nodejs node
@@ -71,6 +72,11 @@ python_sdk() {
 	rm -r "$1/awscli/examples"
 	compile "$1"
 }
+python_drivers() {
+	python3 -m pip install --quiet --disable-pip-version-check --root-user-action ignore --no-deps --require-hashes \
+		--only-binary :all: --no-compile --target "$1" --requirement "$here/drivers/requirements.txt"
+	compile "$1"
+}
 # python_library DIR: that of Debian's Python, for images of functions in Python.
 python_library() {
 	cp -r /usr/lib/python3.11/. "$1"
@@ -79,8 +85,12 @@ python_library() {
 }
 # Files in images have no times, by which compiled code is known to be that of its source otherwise.
 compile() { /usr/bin/python3 -m compileall -q -f --invalidation-mode unchecked-hash "$1"; }
-node_sdk() {
-	cp "$here/sdks/package.json" "$here/sdks/package-lock.json" "$1"
+node_sdk() { node_packages sdks "$1"; }
+node_drivers() { node_packages drivers "$1"; }
+# node_packages NAME DIR: those of NAME/package.json.
+node_packages() {
+	set -- "$2" "$1"
+	cp "$here/$2/package.json" "$here/$2/package-lock.json" "$1"
 	npm ci --prefix "$1" --cache "$1/cache" --ignore-scripts --no-audit --no-fund --loglevel error >/dev/null
 	rm -r "$1/cache"
 }
@@ -91,11 +101,15 @@ keep versitygw-1.8.0 versitygw
 keep python-sdks-1.43.64 python_sdk
 keep python-library-3.11 python_library
 keep aws-sdk-js-3.966.0 node_sdk
+keep python-drivers-3.3.9 python_drivers
+keep node-drivers-8.23.1 node_drivers
 ln -sf "$cache/envoy-1.40.0/envoy/_bin/envoy" "$bin/envoy"
 ln -sf "$cache/envoy-1.36.2/envoy/_bin/envoy" "$bin/envoy-oldest"
 ln -sf "$cache/envoy-1.38.3/envoy/_bin/envoy" "$bin/envoy-without-wasm"
 ln -sf "$cache/versitygw-1.8.0/versitygw" "$bin/versitygw"
-mkdir -p "$bin/sdks"
+mkdir -p "$bin/sdks" "$bin/drivers"
 ln -sfn "$cache/python-sdks-1.43.64" "$bin/sdks/python"
 ln -sfn "$cache/python-library-3.11" "$bin/sdks/python-library"
 ln -sfn "$cache/aws-sdk-js-3.966.0" "$bin/sdks/node"
+ln -sfn "$cache/python-drivers-3.3.9" "$bin/drivers/python"
+ln -sfn "$cache/node-drivers-8.23.1" "$bin/drivers/node"
