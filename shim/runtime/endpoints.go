@@ -127,10 +127,11 @@ func (s *Service) tellLeft(o endpoints.Offer) {
 	})
 }
 
-// unlisten ends the endpoints of a container that is told of none.
+// unlisten ends the endpoints of a container that is told of none, and its part in a conversation.
 func (s *Service) unlisten(container string) {
 	s.mu.Lock()
 	ended := s.leaveEndpoints(container)
+	s.leaveConversation(container)
 	s.mu.Unlock()
 	ended()
 }

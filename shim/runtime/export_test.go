@@ -3,9 +3,14 @@ package runtime
 import (
 	"context"
 	"net"
+
+	"github.com/headstart-mesh/headstart/shim/nodeapi/streams"
 )
 
 // ListensBy has endpoints listen in another way, which needs no root.
 func (s *Service) ListensBy(listen func(ctx context.Context, namespace string) (*net.TCPListener, error)) {
 	s.listens = listen
 }
+
+// DialsBy has streams dialled in another way, which needs no root.
+func (s *Service) DialsBy(dials func(namespace string) streams.Dial) { s.dials = dials }

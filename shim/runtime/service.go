@@ -24,6 +24,7 @@ import (
 	"github.com/headstart-mesh/headstart/shim/nodeapi"
 	"github.com/headstart-mesh/headstart/shim/nodeapi/descriptors"
 	"github.com/headstart-mesh/headstart/shim/nodeapi/endpoints"
+	"github.com/headstart-mesh/headstart/shim/nodeapi/streams"
 	"github.com/headstart-mesh/headstart/shim/nodeapi/tracing"
 	"github.com/headstart-mesh/headstart/shim/runtime/spec"
 )
@@ -41,11 +42,15 @@ type Service struct {
 	jobs   map[string]*waiting   // of those that wait for an input, or for volumes
 	files  map[string][]*os.File // what a container inherits that is being created
 	served map[string]*endpoint  // by the sandbox and the endpoint's name
-	home   string                // the bundle of the pod's first container
-	ending sync.Mutex            // held while endpoints end; taken after mu
+	// conversations are by the sandbox.
+	conversations map[string]*conversation
+	home          string     // the bundle of the pod's first container
+	ending        sync.Mutex // held while endpoints end; taken after mu
 
 	// listens is endpoints.Listen, which takes root.
 	listens func(ctx context.Context, namespace string) (*net.TCPListener, error)
+	// dials is streams.In, which takes root.
+	dials func(namespace string) streams.Dial
 
 	background sync.WaitGroup // what the daemon and the collector are told
 }
@@ -68,7 +73,8 @@ const withdrawal = time.Second
 func New(inner taskAPI.TTRPCTaskService, at Node, version string) *Service {
 	return &Service{TTRPCTaskService: inner, node: at, version: version,
 		traces: make(map[string]*trace), pods: make(map[string]*container), jobs: make(map[string]*waiting),
-		files: make(map[string][]*os.File), served: make(map[string]*endpoint), listens: endpoints.Listen}
+		files: make(map[string][]*os.File), served: make(map[string]*endpoint), listens: endpoints.Listen,
+		conversations: make(map[string]*conversation), dials: streams.In}
 }
 
 // RegisterTTRPC serves the task API as containerd 2 and as containerd 1 call it.
@@ -187,6 +193,7 @@ func (s *Service) prepare(ctx context.Context, r *taskAPI.CreateTaskRequest, b *
 		return description, missed
 	}
 	s.bequeath(r.ID, files)
+	s.converse(r.ID, b, description)
 	return description, nil
 }
 
@@ -258,6 +265,9 @@ func (s *Service) Close(context.Context) error {
 	for _, e := range s.served {
 		e.end()
 	}
+	for _, c := range s.conversations {
+		c.stop()
+	}
 	s.mu.Unlock()
 	s.background.Wait()
 	return nil
@@ -279,6 +289,7 @@ func (s *Service) expectEnd(id string, of spec.Facts) {
 func (s *Service) gone(id string) {
 	s.mu.Lock()
 	end := s.leaveEndpoints(id)
+	s.leaveConversation(id)
 	c, told := s.pods[id]
 	delete(s.pods, id)
 	s.mu.Unlock()

@@ -20,13 +20,16 @@ type Listen func() (net.Listener, error)
 // error.
 func Unix(path string) Listen { return UnixFor(path, -1) }
 
+// UnixPackets is Unix for messages with borders (SOCK_SEQPACKET).
+func UnixPackets(path string) Listen { return unix("unixpacket", path, 0o600, -1) }
+
 // UnixFor is Unix for another user, by its id. Below 0 it is the process's own.
-func UnixFor(path string, uid int) Listen { return unix(path, 0o600, uid) }
+func UnixFor(path string, uid int) Listen { return unix("unix", path, 0o600, uid) }
 
 // UnixForAll is Unix for whoever gets to the path: its directory says who that is.
-func UnixForAll(path string) Listen { return unix(path, 0o666, -1) }
+func UnixForAll(path string) Listen { return unix("unix", path, 0o666, -1) }
 
-func unix(path string, mode fs.FileMode, uid int) Listen {
+func unix(network, path string, mode fs.FileMode, uid int) Listen {
 	return func() (net.Listener, error) {
 		if err := checkSocket(path); err != nil {
 			return nil, err
@@ -35,7 +38,7 @@ func unix(path string, mode fs.FileMode, uid int) Listen {
 		if err := os.Remove(next); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return nil, fmt.Errorf("removing a socket that was left: %w", err)
 		}
-		l, err := net.Listen("unix", next)
+		l, err := net.Listen(network, next)
 		if err != nil {
 			return nil, fmt.Errorf("listening: %w", err)
 		}

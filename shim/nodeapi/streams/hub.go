@@ -1,0 +1,250 @@
+package streams
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/netip"
+	"os"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/headstart-mesh/headstart/shim/nodeapi/descriptors"
+)
+
+var (
+	// ErrNoShim is why nothing was done: the sandbox's shim is not there, or has gone.
+	ErrNoShim = errors.New("the sandbox's shim is not there")
+	// ErrUnclear is of Join: the shim may have the streams, or not. Nobody else is to read them: close them.
+	ErrUnclear = errors.New("the sandbox's shim has not said whether it has the streams")
+)
+
+// Hub is the daemon's side, of all sandboxes.
+type Hub struct {
+	// Connect is asked what a program's connection to one of the sandbox's targets is; nil, of it or of its result: the
+	// program connects on its own. The file is the hub's to close. It is set before Serve.
+	Connect func(ctx context.Context, sandbox string, at netip.AddrPort) (*os.File, error)
+	// Lapse hears why a sandbox's shim asks about no connections. It is set before Serve; nil: nobody hears.
+	Lapse func(sandbox, reason string)
+
+	log *slog.Logger
+
+	mu      sync.Mutex
+	shims   map[string]*conversation
+	targets map[string][]netip.AddrPort
+	came    chan struct{} // closed when the next shim comes
+}
+
+// NewHub returns a hub without shims.
+func NewHub(log *slog.Logger) *Hub {
+	return &Hub{log: log, shims: map[string]*conversation{}, targets: map[string][]netip.AddrPort{},
+		came: make(chan struct{})}
+}
+
+// Serve returns what converses with the shims that come to a listener until ctx ends.
+func (h *Hub) Serve(ctx context.Context) func(net.Listener) error {
+	return func(l net.Listener) error {
+		defer l.Close()
+		var serving sync.WaitGroup
+		defer serving.Wait()
+		ctx, cancel := context.WithCancel(ctx)
+		defer cancel() // else the wait is for shims, which keep their connections
+		closed := make(chan struct{})
+		defer context.AfterFunc(ctx, func() {
+			defer close(closed)
+			_ = l.Close() // Accept says so
+		})()
+		for {
+			conn, err := l.Accept()
+			switch {
+			case err == nil:
+			case ctx.Err() != nil:
+				<-closed
+				return nil
+			default:
+				return fmt.Errorf("taking connections of shims: %w", err)
+			}
+			serving.Go(func() {
+				defer conn.Close() // the listener may count it
+				if err := h.take(ctx, unixOf(conn)); err != nil {
+					h.log.Warn("a shim is not spoken with", "error", err)
+				}
+			})
+		}
+	}
+}
+
+// unixOf is the connection of a listener, which may count it.
+func unixOf(c net.Conn) *net.UnixConn {
+	if counted, is := c.(interface{ NetConn() net.Conn }); is {
+		return unixOf(counted.NetConn())
+	}
+	return c.(*net.UnixConn)
+}
+
+// take converses with one shim. Its errors are of its beginning: each shim ends at some point.
+func (h *Hub) take(ctx context.Context, conn *net.UnixConn) error {
+	defer conn.Close()
+	defer context.AfterFunc(ctx, func() { _ = conn.Close() })()
+	if err := conn.SetReadDeadline(time.Now().Add(Timeout)); err != nil {
+		return fmt.Errorf("bounding the first message: %w", err)
+	}
+	first, err := receive(conn)
+	descriptors.CloseAll(first.files)
+	if err == nil && (first.Sandbox == "" || len(first.files) > 0) {
+		err = errors.New("the first message names no sandbox")
+	}
+	if err == nil {
+		err = conn.SetReadDeadline(time.Time{})
+	}
+	if err != nil {
+		return err
+	}
+	sandbox := first.Sandbox
+	c := newConversation(conn)
+	c.answer = func(ctx context.Context, question parcel) (parcel, func(error)) {
+		return h.answer(ctx, sandbox, question), nil
+	}
+	c.hear = func(m message) {
+		if m.Lapse != "" && h.Lapse != nil {
+			h.Lapse(sandbox, m.Lapse)
+		}
+	}
+	h.enter(sandbox, c)
+	defer h.leave(sandbox, c)
+	_ = c.run(ctx) // a shim ends with its sandbox
+	return nil
+}
+
+func (h *Hub) enter(sandbox string, c *conversation) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if before := h.shims[sandbox]; before != nil {
+		_ = before.conn.Close() // its shim has given it up
+	}
+	h.shims[sandbox] = c
+	if targets := h.targets[sandbox]; len(targets) > 0 {
+		_ = c.send(parcel{message: message{Targets: text(targets)}}) // else the conversation is over
+	}
+	close(h.came)
+	h.came = make(chan struct{})
+}
+
+func (h *Hub) leave(sandbox string, c *conversation) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.shims[sandbox] == c {
+		delete(h.shims, sandbox)
+	}
+}
+
+// shim waits for the shim of a sandbox until ctx ends.
+func (h *Hub) shim(ctx context.Context, sandbox string) (*conversation, error) {
+	for {
+		h.mu.Lock()
+		c, came := h.shims[sandbox], h.came
+		h.mu.Unlock()
+		if c != nil {
+			return c, nil
+		}
+		select {
+		case <-came:
+		case <-ctx.Done():
+			return nil, fmt.Errorf("%w: %w", ErrNoShim, ctx.Err())
+		}
+	}
+}
+
+// Targets has the shim of a sandbox ask about connections to these addresses, TargetsLimit at most, instead of those
+// before. They hold for its later conversations, too: whoever sets some sets none in the end.
+func (h *Hub) Targets(sandbox string, all []netip.AddrPort) {
+	all = slices.Clone(all[:min(len(all), TargetsLimit)])
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.targets[sandbox] = all
+	if len(all) == 0 {
+		delete(h.targets, sandbox)
+	}
+	if c := h.shims[sandbox]; c != nil {
+		_ = c.send(parcel{message: message{Targets: text(all)}}) // else the conversation is over
+	}
+}
+
+// Dial has a sandbox's shim connect to an address in the sandbox's network. It waits for the shim until ctx ends.
+func (h *Hub) Dial(ctx context.Context, sandbox string, at netip.AddrPort) (net.Conn, error) {
+	c, err := h.shim(ctx, sandbox)
+	if err != nil {
+		return nil, err
+	}
+	question := message{Dial: canonical(at).String()}
+	if end, bounded := ctx.Deadline(); bounded {
+		question.Timeout = max(time.Until(end), time.Millisecond).String()
+	}
+	answer, _, err := c.ask(ctx, parcel{message: question})
+	defer descriptors.CloseAll(answer.files)
+	switch {
+	case errors.Is(err, errOver):
+		return nil, fmt.Errorf("%w: %w", ErrNoShim, err)
+	case err != nil:
+	case answer.err() != nil:
+		err = answer.err()
+	case len(answer.files) != 1:
+		err = fmt.Errorf("an answer with %d descriptors", len(answer.files))
+	default:
+		var conn stream
+		if conn, err = streamOf(answer.files[0]); err == nil {
+			return conn, nil
+		}
+	}
+	return nil, fmt.Errorf("dialling %s in a sandbox: %w", at, err)
+}
+
+// Join has a sandbox's shim copy between two connections from now on. Without an error the caller closes its own copies,
+// of which it has read all that it will. It waits for the shim until ctx ends.
+func (h *Hub) Join(ctx context.Context, sandbox string, client, server net.Conn) error {
+	c, err := h.shim(ctx, sandbox)
+	if err != nil {
+		return err
+	}
+	var files []*os.File
+	defer func() { descriptors.CloseAll(files) }()
+	for _, conn := range []net.Conn{client, server} {
+		f, err := fileOf(conn)
+		if err != nil {
+			return fmt.Errorf("handing a stream to a sandbox's shim: %w", err)
+		}
+		files = append(files, f)
+	}
+	answer, sent, err := c.ask(ctx, parcel{message: message{Join: true}, files: files})
+	descriptors.CloseAll(answer.files)
+	switch {
+	case err == nil && answer.err() == nil:
+		return nil
+	case err == nil:
+		err = answer.err()
+	case sent:
+		err = fmt.Errorf("%w: %w", ErrUnclear, err)
+	default:
+		err = fmt.Errorf("%w: %w", ErrNoShim, err)
+	}
+	return fmt.Errorf("joining the streams of a sandbox: %w", err)
+}
+
+func (h *Hub) answer(ctx context.Context, sandbox string, question parcel) (answer parcel) {
+	descriptors.CloseAll(question.files)
+	at, err := netip.ParseAddrPort(question.Connect)
+	if err != nil || h.Connect == nil {
+		return parcel{message: message{Pass: true}}
+	}
+	f, err := h.Connect(ctx, sandbox, canonical(at))
+	switch {
+	case err != nil:
+		return parcel{message: failure(err)}
+	case f == nil:
+		return parcel{message: message{Pass: true}}
+	}
+	return parcel{files: []*os.File{f}}
+}

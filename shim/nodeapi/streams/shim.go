@@ -1,0 +1,258 @@
+package streams
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/headstart-mesh/headstart/shim/nodeapi/descriptors"
+)
+
+const (
+	// StreamsLimit is how many pairs of streams a sandbox may have joined, which take six descriptors each.
+	StreamsLimit = 256
+	// lastBytes is how long joined streams have when the sandbox ends: their program has, and its last bytes are on their
+	// way.
+	lastBytes = time.Second
+)
+
+// retry paces the search for a daemon: one that is replaced is away for less than a second. Tests shorten it.
+var retry = 200 * time.Millisecond
+
+// Shim is a sandbox's side.
+type Shim struct {
+	sandbox string
+	dial    Dial
+
+	mu      sync.Mutex
+	daemon  *conversation // nil: it is away
+	targets map[netip.AddrPort]bool
+	lapse   string
+	ended   bool
+	pairs   map[*pair]bool
+	joined  sync.WaitGroup
+}
+
+// NewShim returns the side of a sandbox whose network dial dials in.
+func NewShim(sandbox string, dial Dial) *Shim {
+	return &Shim{sandbox: sandbox, dial: dial, pairs: map[*pair]bool{}}
+}
+
+// Keep converses with the daemon at a socket, and with the one after that, until ctx ends. Then it ends the streams, and
+// returns when they are over.
+func (s *Shim) Keep(ctx context.Context, socket string) {
+	defer s.endStreams()
+	for ctx.Err() == nil {
+		_ = s.converse(ctx, socket) // an earlier daemon has no such socket, and each may end
+		select {
+		case <-time.After(retry):
+		case <-ctx.Done():
+		}
+	}
+}
+
+func (s *Shim) converse(ctx context.Context, socket string) error {
+	dialling, cancel := context.WithTimeout(ctx, Timeout)
+	defer cancel()
+	conn, err := (&net.Dialer{}).DialContext(dialling, "unixpacket", socket)
+	if err != nil {
+		return fmt.Errorf("connecting to the daemon: %w", err)
+	}
+	defer conn.Close()
+	c := newConversation(conn.(*net.UnixConn))
+	c.answer, c.hear = s.answer, s.hear
+	s.mu.Lock()
+	// Before the daemon may ask, and before anybody else says a word.
+	err = c.send(parcel{message: message{Sandbox: s.sandbox}})
+	if err == nil && s.lapse != "" {
+		err = c.send(parcel{message: message{Lapse: s.lapse}})
+	}
+	if err == nil {
+		s.daemon = c
+	}
+	s.mu.Unlock()
+	if err != nil {
+		return err
+	}
+	defer func() {
+		s.mu.Lock()
+		s.daemon, s.targets = nil, nil
+		s.mu.Unlock()
+	}()
+	return c.run(ctx)
+}
+
+// Lapse tells the daemon, and each later one, why programs' connections are not asked about.
+func (s *Shim) Lapse(reason string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.lapse = reason
+	if s.daemon != nil {
+		_ = s.daemon.send(parcel{message: message{Lapse: reason}}) // the next one is told
+	}
+}
+
+// Targets tells whether the daemon is to be asked about a connection to an address. While it is away there is none.
+func (s *Shim) Targets(at netip.AddrPort) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.targets[canonical(at)]
+}
+
+// Connect asks the daemon for a connection to an address; nil means that the program connects on its own.
+func (s *Shim) Connect(ctx context.Context, at netip.AddrPort) (*os.File, error) {
+	s.mu.Lock()
+	c := s.daemon
+	s.mu.Unlock()
+	if c == nil {
+		return nil, nil
+	}
+	answer, _, err := c.ask(ctx, parcel{message: message{Connect: canonical(at).String()}})
+	if err == nil {
+		err = answer.err()
+	}
+	if err == nil && !answer.Pass && len(answer.files) != 1 {
+		err = fmt.Errorf("%d descriptors", len(answer.files))
+	}
+	if err != nil || answer.Pass {
+		descriptors.CloseAll(answer.files)
+		if err != nil {
+			err = fmt.Errorf("asking the daemon about a connection: %w", err)
+		}
+		return nil, err
+	}
+	return answer.files[0], nil
+}
+
+func (s *Shim) hear(m message) {
+	if m.Targets == nil || len(*m.Targets) > TargetsLimit {
+		return
+	}
+	targets := make(map[netip.AddrPort]bool, len(*m.Targets))
+	for _, t := range *m.Targets {
+		if at, err := netip.ParseAddrPort(t); err == nil {
+			targets[canonical(at)] = true
+		}
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.targets = targets
+}
+
+func (s *Shim) answer(ctx context.Context, question parcel) (answer parcel, sent func(error)) {
+	defer descriptors.CloseAll(question.files)
+	var err error
+	switch {
+	case question.Dial != "":
+		answer.files, err = s.dialled(ctx, question.message)
+	case question.Join:
+		var p *pair
+		if p, err = s.take(question.files); err == nil {
+			return answer, func(err error) { s.join(p, err) }
+		}
+	default:
+		err = errors.New("not a question for a shim")
+	}
+	if err != nil {
+		answer.message = failure(err)
+	}
+	return answer, nil
+}
+
+func (s *Shim) dialled(ctx context.Context, m message) ([]*os.File, error) {
+	at, err := parseAddress(m.Dial)
+	if err != nil {
+		return nil, err
+	}
+	timeout, err := time.ParseDuration(m.Timeout)
+	if err != nil || timeout <= 0 || timeout > dialLimit {
+		timeout = dialLimit
+	}
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	conn, err := s.dial(ctx, at)
+	if err != nil {
+		return nil, err
+	}
+	f, err := fileOf(conn)
+	if err := errors.Join(err, conn.Close()); err != nil {
+		descriptors.CloseAll([]*os.File{f})
+		return nil, err
+	}
+	return []*os.File{f}, nil
+}
+
+// fileOf is the descriptor of a connection once more.
+func fileOf(c net.Conn) (*os.File, error) {
+	s, is := c.(interface{ File() (*os.File, error) })
+	if !is {
+		return nil, fmt.Errorf("a connection of type %T has no descriptor", c)
+	}
+	return s.File()
+}
+
+// take counts a pair of streams.
+func (s *Shim) take(files []*os.File) (*pair, error) {
+	if len(files) != len(pair{}) {
+		return nil, fmt.Errorf("%d descriptors to be joined", len(files))
+	}
+	var p pair
+	for i, f := range files {
+		var err error
+		if p[i], err = streamOf(f); err != nil {
+			if i > 0 {
+				err = errors.Join(err, p[0].Close())
+			}
+			return nil, err
+		}
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.pairs) >= StreamsLimit || s.ended {
+		p.close()
+		return nil, fmt.Errorf("the sandbox has %d joined streams, or has ended", len(s.pairs))
+	}
+	s.pairs[&p] = true
+	return &p, nil
+}
+
+// join joins a pair, unless the daemon did not hear that it will, in the background.
+func (s *Shim) join(p *pair, unheard error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if unheard != nil || s.ended {
+		delete(s.pairs, p)
+		p.abort()
+		return
+	}
+	s.joined.Go(func() {
+		p.join()
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		delete(s.pairs, p)
+	})
+}
+
+func (s *Shim) endStreams() {
+	s.mu.Lock()
+	s.ended = true
+	for p := range s.pairs {
+		p.end(lastBytes)
+	}
+	s.mu.Unlock()
+	s.joined.Wait()
+}
+
+// text is an address list of a message.
+func text(all []netip.AddrPort) *[]string {
+	list := make([]string, 0, len(all))
+	for _, at := range all {
+		list = append(list, canonical(at).String())
+	}
+	return &list
+}

@@ -1,0 +1,416 @@
+package streams_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/headstart-mesh/headstart/shim/nodeapi/streams"
+)
+
+// The shim dials in its network for the daemon, several at a time, and before the daemon knows it.
+func TestDial(t *testing.T) {
+	socket, n, h := path(t), newNetwork(t), newHub()
+	start(t, socket, h)
+	before := open(t)
+	const all = 20
+	var dialling sync.WaitGroup
+	conns := make([]net.Conn, all)
+	for i := range conns {
+		dialling.Go(func() {
+			var err error
+			if conns[i], err = h.Dial(within(t), sandbox, far); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	stop := keep(t, socket, streams.NewShim(sandbox, n.dial))
+	for i := range all {
+		c, err := n.Accept()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if at := <-n.asked; at != far {
+			t.Errorf("dialled %s", at)
+		}
+		say(t, c, fmt.Sprint(i%10))
+		c.Close()
+	}
+	dialling.Wait()
+	var said []string
+	for _, c := range conns {
+		b, err := io.ReadAll(c)
+		if err != nil {
+			t.Error(err)
+		}
+		said = append(said, string(b))
+		c.Close()
+	}
+	if slices.Sort(said); strings.Join(said, "") != "00112233445566778899" {
+		t.Errorf("heard %q", said)
+	}
+	stop()
+	wantOpen(t, before)
+}
+
+// The daemon hears by the system's error what went wrong.
+func TestDialFails(t *testing.T) {
+	socket, h := path(t), newHub()
+	start(t, socket, h)
+	for name, tt := range map[string]struct {
+		dial streams.Dial
+		want error
+	}{
+		"refused": {func(ctx context.Context, _ netip.AddrPort) (net.Conn, error) {
+			return nil, &net.OpError{Op: "dial", Err: os.NewSyscallError("connect", syscall.ECONNREFUSED)}
+		}, syscall.ECONNREFUSED},
+		"slow": {func(ctx context.Context, _ netip.AddrPort) (net.Conn, error) {
+			<-ctx.Done()
+			return nil, ctx.Err()
+		}, syscall.ETIMEDOUT},
+		"without a network": {streams.HostNetwork, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			keep(t, socket, streams.NewShim(name, tt.dial))
+			ctx, cancel := within(t), func() {}
+			if name == "slow" {
+				ctx, cancel = context.WithTimeout(ctx, time.Second)
+			}
+			defer cancel()
+			_, err := h.Dial(ctx, name, far)
+			if err == nil || tt.want != nil && !errors.Is(err, tt.want) && !errors.Is(err, context.DeadlineExceeded) {
+				t.Errorf("%v, want %v", err, tt.want)
+			}
+		})
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+	defer cancel()
+	if _, err := h.Dial(ctx, "another", far); !errors.Is(err, streams.ErrNoShim) || !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("%v of a sandbox without a shim", err)
+	}
+}
+
+// A compromised daemon gets no connection within the node or the sandbox.
+func TestAttackOfTheDaemonByAddresses(t *testing.T) {
+	socket, n, h := path(t), newNetwork(t), newHub()
+	start(t, socket, h)
+	keep(t, socket, streams.NewShim(sandbox, n.dial))
+	for _, at := range []string{"127.0.0.1:80", "127.8.8.8:80", "[::1]:80", "[::ffff:127.0.0.1]:80", "0.0.0.0:80", "[::]:80",
+		"0.1.2.3:80", "169.254.169.254:80", "[fe80::1]:80", "[fe80::1%eth0]:80", "224.0.0.1:80", "[ff02::1]:80",
+		"255.255.255.255:80", "10.0.0.3:0", "[::ffff:169.254.169.254]:80"} {
+		if c, err := h.Dial(within(t), sandbox, netip.MustParseAddrPort(at)); err == nil {
+			t.Errorf("connected to %s", at)
+			c.Close()
+		}
+	}
+	if len(n.asked) > 0 {
+		t.Errorf("dialled %s", <-n.asked)
+	}
+}
+
+// Joined streams pass bytes and ends on, without the daemon and without the conversation.
+func TestJoinedStreamsOutliveTheDaemon(t *testing.T) {
+	for _, kind := range []string{"tcp4", "unix"} {
+		t.Run(kind, func(t *testing.T) {
+			defer streams.Hasten(time.Millisecond)()
+			socket, h := path(t), newHub()
+			before := open(t)
+			stop := start(t, socket, h)
+			stopShim := keep(t, socket, streams.NewShim(sandbox, streams.HostNetwork))
+			program, client := connected(t, kind)
+			server, database := connected(t, "tcp4")
+			if err := h.Join(within(t), sandbox, client, server); err != nil {
+				t.Fatal(err)
+			}
+			client.Close()
+			server.Close()
+			stop()
+			say(t, program, "select 1")
+			wantRead(t, database, "select 1")
+			say(t, database, "1")
+			wantRead(t, program, "1")
+			next := newHub()
+			stop = start(t, socket, next)
+			if err := next.Join(within(t), sandbox, program, program); err != nil {
+				t.Errorf("the next daemon: %v", err) // that of a stream with itself, which ends with the sandbox
+			}
+			if err := program.(interface{ CloseWrite() error }).CloseWrite(); err != nil {
+				t.Fatal(err)
+			}
+			if b, err := io.ReadAll(database); len(b) > 0 || err != nil {
+				t.Errorf("%q, %v, want the end", b, err)
+			}
+			say(t, database, "good bye")
+			database.Close()
+			stopShim()
+			program.Close()
+			stop()
+			wantOpen(t, before)
+		})
+	}
+}
+
+// Much passes both ways at the same time, and a reset arrives as a reset.
+func TestJoinedStreams(t *testing.T) {
+	socket, h := path(t), newHub()
+	start(t, socket, h)
+	keep(t, socket, streams.NewShim(sandbox, streams.HostNetwork))
+	meet(t, h)
+	before := open(t)
+	program, client := connected(t, "tcp4")
+	server, database := connected(t, "tcp4")
+	if err := h.Join(within(t), sandbox, client, server); err != nil {
+		t.Fatal(err)
+	}
+	client.Close()
+	server.Close()
+	much := strings.Repeat("0123456789abcdef", 1<<18)
+	var passing sync.WaitGroup
+	for _, way := range [][2]net.Conn{{program, database}, {database, program}} {
+		passing.Go(func() { say(t, way[0], much) })
+		passing.Go(func() { wantRead(t, way[1], much) })
+	}
+	passing.Wait()
+	if err := program.(*net.TCPConn).SetLinger(0); err != nil {
+		t.Fatal(err)
+	}
+	program.Close()
+	if _, err := io.ReadAll(database); !errors.Is(err, syscall.ECONNRESET) {
+		t.Errorf("%v, want a reset", err)
+	}
+	database.Close()
+	wantOpen(t, before)
+}
+
+// A sandbox that ends takes its streams with it, whatever their servers do.
+func TestStreamsEndWithTheSandbox(t *testing.T) {
+	socket, h := path(t), newHub()
+	start(t, socket, h)
+	stop := keep(t, socket, streams.NewShim(sandbox, streams.HostNetwork))
+	program, client := connected(t, "tcp4")
+	server, database := connected(t, "tcp4")
+	if err := h.Join(within(t), sandbox, client, server); err != nil {
+		t.Fatal(err)
+	}
+	client.Close()
+	server.Close()
+	say(t, program, "bye")
+	program.Close()
+	stop()
+	wantRead(t, database, "bye")
+	if b, err := io.ReadAll(database); len(b) > 0 || err != nil && !errors.Is(err, syscall.ECONNRESET) {
+		t.Errorf("%q, %v", b, err)
+	}
+}
+
+// What is no stream is not joined, and neither is one too many.
+func TestAttackOfTheDaemonByStreams(t *testing.T) {
+	socket, h := path(t), newHub()
+	start(t, socket, h)
+	keep(t, socket, streams.NewShim(sandbox, streams.HostNetwork))
+	meet(t, h)
+	before := open(t)
+	here, there := connected(t, "tcp4")
+	packets, err := net.ListenPacket("udp4", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer packets.Close()
+	l := newNetwork(t)
+	for _, c := range []any{packets, l.Listener} {
+		if err := h.Join(within(t), sandbox, fileConn{here, c}, there); err == nil || errors.Is(err, streams.ErrUnclear) {
+			t.Errorf("joined %T: %v", c, err)
+		}
+	}
+	for range streams.StreamsLimit {
+		if err := h.Join(within(t), sandbox, here, there); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := h.Join(within(t), sandbox, here, there); err == nil || errors.Is(err, streams.ErrUnclear) {
+		t.Errorf("one more: %v", err)
+	}
+	packets.Close()
+	l.Close()
+	for _, c := range []net.Conn{here, there} {
+		if err := c.(*net.TCPConn).CloseWrite(); err != nil {
+			t.Fatal(err)
+		}
+		c.Close()
+	}
+	wantOpen(t, before)
+}
+
+// fileConn has another's descriptor.
+type fileConn struct {
+	net.Conn
+	of any
+}
+
+func (c fileConn) File() (*os.File, error) {
+	return c.of.(interface{ File() (*os.File, error) }).File()
+}
+
+// A program's connection is asked about, if it is to a target: what the daemon has is handed over.
+func TestConnect(t *testing.T) {
+	defer streams.Hasten(time.Millisecond)()
+	socket, h := path(t), newHub()
+	other := netip.MustParseAddrPort("10.0.0.4:6379")
+	h.Connect = func(_ context.Context, of string, at netip.AddrPort) (*os.File, error) {
+		switch {
+		case of != sandbox:
+			t.Errorf("sandbox %q", of)
+		case at == other:
+			return nil, nil
+		case at != far:
+			return nil, errors.New("none")
+		}
+		r, w, err := os.Pipe()
+		if err == nil {
+			_, err = w.WriteString("a session")
+			w.Close()
+		}
+		return r, err
+	}
+	lapses := make(chan string, 8)
+	h.Lapse = func(of, reason string) { lapses <- of + ": " + reason }
+	s := streams.NewShim(sandbox, streams.HostNetwork)
+	if f, err := s.Connect(within(t), far); f != nil || err != nil || s.Targets(far) {
+		t.Errorf("%v, %v, without a daemon", f, err)
+	}
+	h.Targets(sandbox, []netip.AddrPort{far})
+	before := open(t)
+	stop := start(t, socket, h)
+	keep(t, socket, s)
+	eventually(t, func() bool { return s.Targets(netip.AddrPortFrom(netip.MustParseAddr("::ffff:10.0.0.3"), 5432)) })
+	f, err := s.Connect(within(t), far)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if b, err := io.ReadAll(f); string(b) != "a session" || err != nil {
+		t.Errorf("%q, %v", b, err)
+	}
+	f.Close()
+	if f, err := s.Connect(within(t), other); f != nil || err != nil {
+		t.Errorf("%v, %v, want to pass", f, err)
+	}
+	if f, err := s.Connect(within(t), netip.MustParseAddrPort("[2001:db8::1]:1")); f != nil || err == nil {
+		t.Errorf("%v, %v, want the daemon's error", f, err)
+	}
+	h.Targets(sandbox, []netip.AddrPort{other})
+	eventually(t, func() bool { return s.Targets(other) && !s.Targets(far) })
+	s.Lapse("ConnectUnavailable")
+	if got := <-lapses; got != sandbox+": ConnectUnavailable" {
+		t.Errorf("heard %q", got)
+	}
+	stop()
+	eventually(t, func() bool { return !s.Targets(other) })
+	start(t, socket, h)
+	<-lapses // the next daemon hears of it, too
+	eventually(t, func() bool { return s.Targets(other) })
+	wantOpen(t, before+3) // of the listener and the conversation
+}
+
+func eventually(t *testing.T, is func() bool) {
+	t.Helper()
+	for end := time.Now().Add(patience); !is(); time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("it does not come to pass")
+		}
+	}
+}
+
+// What is not of the protocol ends its conversation, and no other one. A shim that comes again takes the place of itself.
+func TestOtherShims(t *testing.T) {
+	socket, n, h := path(t), newNetwork(t), newHub()
+	start(t, socket, h)
+	keep(t, socket, streams.NewShim("another", n.dial))
+	if c, err := h.Dial(within(t), "another", far); err != nil {
+		t.Fatal(err)
+	} else {
+		c.Close()
+	}
+	before := open(t)
+	for name, said := range map[string]string{
+		"nobody": `{}`, "no JSON": `sandbox`, "too long": `{"sandbox":"` + strings.Repeat("a", 9<<10) + `"}`, "nothing": "",
+	} {
+		c := packets(t, socket)
+		if _, _, err := c.WriteMsgUnix([]byte(said), unix.UnixRights(0, 1), nil); err != nil {
+			t.Fatal(name, err)
+		}
+		wantEnd(t, c)
+	}
+	first := packets(t, socket)
+	if _, err := first.Write([]byte(`{"sandbox":"` + sandbox + `"}`)); err != nil {
+		t.Fatal(err)
+	}
+	asked := make(chan error)
+	go func() {
+		_, err := h.Dial(within(t), sandbox, far)
+		asked <- err
+	}()
+	if n, err := first.Read(make([]byte, 1<<10)); n == 0 || err != nil {
+		t.Fatal(n, err)
+	}
+	second := packets(t, socket)
+	if _, err := second.Write([]byte(`{"sandbox":"` + sandbox + `"}`)); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-asked; !errors.Is(err, streams.ErrNoShim) {
+		t.Errorf("asked of a shim that is replaced: %v", err)
+	}
+	wantEnd(t, first)
+	// One that takes the streams, and goes without a word: nobody knows.
+	here, there := connected(t, "tcp4")
+	go func() { asked <- h.Join(within(t), sandbox, here, there) }()
+	if n, err := second.Read(make([]byte, 1<<10)); n == 0 || err != nil {
+		t.Fatal(n, err)
+	}
+	second.Close()
+	if err := <-asked; !errors.Is(err, streams.ErrUnclear) {
+		t.Errorf("asked of a shim that goes: %v", err)
+	}
+	if c, err := h.Dial(within(t), "another", far); err != nil {
+		t.Error(err)
+	} else {
+		c.Close()
+	}
+	here.Close()
+	there.Close()
+	first.Close()
+	wantOpen(t, before)
+}
+
+// packets is the beginning of a conversation.
+func packets(t *testing.T, socket string) *net.UnixConn {
+	t.Helper()
+	c, err := net.Dial("unixpacket", socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	if err := c.SetDeadline(time.Now().Add(patience)); err != nil {
+		t.Fatal(err)
+	}
+	return c.(*net.UnixConn)
+}
+
+func wantEnd(t *testing.T, c *net.UnixConn) {
+	t.Helper()
+	if n, err := c.Read(make([]byte, 1)); n > 0 || errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("%d, %v, want the end", n, err)
+	}
+	c.Close()
+}
