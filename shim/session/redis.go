@@ -24,6 +24,8 @@ const (
 	// quiet is how long the front waits for a driver's next command. Drivers keep connections that say nothing after their
 	// start-up, so that one that has paused is joined with its session.
 	quiet = 2 * time.Second
+	// refusals bounds how many commands are answered with an error: more than any driver sends before it gives up.
+	refusals = 16
 	// defaultUser is Redis' own, whom AUTH means without a user. A driver with nothing but a password names it in HELLO.
 	defaultUser = "default"
 	// codeOther begins errors that have no code of their own.
@@ -138,19 +140,19 @@ func (r Redis) Accept(ctx context.Context, client net.Conn, from Sessions) (*Ses
 	f := front{redis: r, client: client, from: from}
 	stop := until(ctx, client.SetReadDeadline)
 	done, err := f.run(ctx)
-	if late := stop(); late != nil {
-		done, err = false, late
-	}
-	if done && client.SetReadDeadline(time.Time{}) != nil {
-		done = false // the client has left
-	}
-	if !done && f.session != nil {
-		_ = f.session.Conn.Close() // nobody uses it
-		f.session = nil
+	if !done {
+		f.drop()
 	}
 	if err != nil {
 		err = fmt.Errorf("destination %q: %w", r.Name, err)
-		_ = answer(client, redisError(err)) // a client that has left needs no answer
+		f.refuse(ctx, err)
+	}
+	if late := stop(); late != nil {
+		f.drop()
+		err = cmp.Or(err, late)
+	}
+	if f.session != nil && client.SetReadDeadline(time.Time{}) != nil {
+		f.drop() // the client has left
 	}
 	return f.session, err
 }
@@ -178,18 +180,14 @@ type front struct {
 // run returns when the start-up is over, and whether the session is the client's then.
 func (f *front) run(ctx context.Context) (done bool, err error) {
 	for {
-		words, size, err := parseCommand(f.in)
-		if size == 0 && err == nil && len(f.in) < inLimit {
-			more, err := f.read(ctx)
-			switch {
-			case more:
-				continue
-			case ctx.Err() != nil:
-				return false, context.Cause(ctx)
-			case !errors.Is(err, os.ErrDeadlineExceeded):
-				return false, nil // the client has left
-			}
+		words, size, err := f.next(ctx)
+		switch {
+		case ctx.Err() != nil:
+			return false, context.Cause(ctx)
+		case errors.Is(err, os.ErrDeadlineExceeded):
 			return f.end(ctx)
+		case err != nil:
+			return false, nil // the client has left
 		}
 		said, role := f.redis.role(words)
 		switch {
@@ -212,18 +210,26 @@ func (f *front) run(ctx context.Context) (done bool, err error) {
 	}
 }
 
-// read reads more of what the client sends, and reports whether there is.
-func (f *front) read(ctx context.Context) (more bool, err error) {
-	if err := f.client.SetReadDeadline(time.Now().Add(quiet)); err != nil {
-		return false, err
+// next waits for a whole command of the client. What is none, or too long for a start-up, has the size 0.
+func (f *front) next(ctx context.Context) (words []string, size int, err error) {
+	for {
+		words, size, err = parseCommand(f.in)
+		if size > 0 || err != nil || len(f.in) == inLimit {
+			return words, size, nil
+		}
+		if err := f.client.SetReadDeadline(time.Now().Add(quiet)); err != nil {
+			return nil, 0, err
+		}
+		if err := ctx.Err(); err != nil {
+			return nil, 0, err // its end may have set the deadline before
+		}
+		b := make([]byte, inLimit-len(f.in))
+		n, err := f.client.Read(b)
+		if n == 0 && err != nil {
+			return nil, 0, err
+		}
+		f.in = append(f.in, b[:n]...)
 	}
-	if err := ctx.Err(); err != nil {
-		return false, err // its end may have set the deadline before
-	}
-	b := make([]byte, inLimit-len(f.in))
-	n, err := f.client.Read(b)
-	f.in = append(f.in, b[:n]...)
-	return n > 0, err
 }
 
 // role is what a command is in a start-up.
@@ -291,6 +297,29 @@ func (f *front) tell(reply []byte) error {
 	return nil
 }
 
+// drop closes the session, which nobody uses.
+func (f *front) drop() {
+	if f.session != nil {
+		_ = f.session.Conn.Close() // it is not needed
+		f.session = nil
+	}
+}
+
+// refuse answers with an error until the client leaves. Drivers do not show what HELLO is refused with: it may be
+// unknown to the server, and they go on without it.
+func (f *front) refuse(ctx context.Context, err error) {
+	for range refusals {
+		_, size, _ := parseCommand(f.in)
+		if f.tell(redisError(err)) != nil || size == 0 {
+			return
+		}
+		f.in = f.in[size:]
+		if _, size, _ = f.next(ctx); size == 0 {
+			return
+		}
+	}
+}
+
 // ask answers a command of the start-up: by what the session has said to it, or by asking the session now.
 func (f *front) ask(ctx context.Context, command Start) error {
 	before := f.said
@@ -327,9 +356,7 @@ func (f *front) ask(ctx context.Context, command Start) error {
 
 // take makes the session one with that start.
 func (f *front) take(ctx context.Context, s Start) (err error) {
-	if f.session != nil {
-		_ = f.session.Conn.Close() // it has been told what this driver has not said
-	}
+	f.drop() // it has been told what this driver has not said
 	f.session, err = f.from.Take(ctx, s)
 	return err
 }
@@ -360,10 +387,7 @@ func (f *front) handOver(ctx context.Context) (done bool, err error) {
 // other sends the log-in of another user by a connection of its own, which is told what the driver has said before, as
 // soon as it is logged in. size is that of the log-in.
 func (f *front) other(ctx context.Context, size int) (done bool, err error) {
-	if f.session != nil {
-		_ = f.session.Conn.Close() // nobody uses it
-		f.session = nil
-	}
+	f.drop()
 	conn, err := dialTLS(ctx, f.from.Dial, f.redis.TLS)
 	if err != nil {
 		return false, err
