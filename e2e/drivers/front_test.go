@@ -81,7 +81,12 @@ func (f *front) counts() (taken, fresh int) {
 // listen serves a protocol on a socket until the test ends.
 func listen(t *testing.T, path string, p session.Protocol, dial session.Dial) *front {
 	t.Helper()
-	l, err := net.Listen("unix", path)
+	return listenOn(t, "unix", path, p, dial)
+}
+
+func listenOn(t *testing.T, network, address string, p session.Protocol, dial session.Dial) *front {
+	t.Helper()
+	l, err := net.Listen(network, address)
 	if err != nil {
 		t.Fatal(err)
 	}

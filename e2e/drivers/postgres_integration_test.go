@@ -208,6 +208,37 @@ func TestPostgresRefuses(t *testing.T) {
 	}
 }
 
+// By TCP, drivers that prefer TLS do without. Those that insist speak with the server itself, if they may.
+func TestPostgresEncrypted(t *testing.T) {
+	server, p := startPostgres(t)
+	try := func(p session.Postgres, more string) (f *front, said string, err error) {
+		address := porttest.Address(t)
+		f = listenOn(t, "tcp", address, p, dialer(server.Address))
+		_, port, _ := net.SplitHostPort(address)
+		const query = "select ssl from pg_stat_ssl where pid = pg_backend_pid()"
+		out, err := psql(t.Context(), "127.0.0.1", "port="+port+" "+more, "-c", query).CombinedOutput()
+		return f, strings.TrimSpace(string(out)), err
+	}
+	insists := fmt.Sprintf("sslmode=verify-full channel_binding=require sslrootcert=%s password=", server.Roots)
+	if f, said, err := try(p, "sslmode=prefer"); said != "t" || err != nil || len(f.failed) > 0 {
+		t.Errorf("%s, %v, %v", said, err, f.failed)
+	}
+	f, said, err := try(p, insists+password)
+	if err == nil || len(f.failed) != 1 || !errors.Is(f.failed[0], session.ErrEncryption) {
+		t.Errorf("%s, %v, %v", said, err, f.failed)
+	}
+	p.Encrypted = true
+	if f, said, err := try(p, insists+password); said != "t" || err != nil || f.fresh > 0 {
+		t.Errorf("%s, %v, %v", said, err, f.failed)
+	}
+	if _, said, err := try(p, insists+"wrong"); err == nil || !strings.Contains(said, "password authentication failed") {
+		t.Errorf("%s, %v", said, err)
+	}
+	if f, said, err := try(p, "sslmode=disable"); said != "t" || err != nil || f.fresh != 1 {
+		t.Errorf("%s, %v, %v", said, err, f.failed)
+	}
+}
+
 func TestPostgresTooManyClients(t *testing.T) {
 	server, p := startPostgres(t, "max_connections = 5", "superuser_reserved_connections = 3")
 	f, dir := behind(t, server, p)
@@ -381,5 +412,5 @@ func heap() int {
 	runtime.GC()
 	runtime.GC() // what finalizers have let go of, too
 	runtime.ReadMemStats(&m)
-	return int(m.HeapInuse + m.StackInuse)
+	return int(m.HeapAlloc + m.StackInuse)
 }

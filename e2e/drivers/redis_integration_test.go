@@ -8,6 +8,7 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"net"
 	"net/netip"
 	"os"
 	"os/exec"
@@ -154,6 +155,22 @@ func TestRedisAnotherUser(t *testing.T) {
 	}
 	if taken, fresh := f.counts(); taken+fresh > 0 {
 		t.Errorf("%d sessions of the destination's user that waited, %d fresh ones", taken, fresh)
+	}
+}
+
+// A client that speaks TLS does so with the server.
+func TestRedisEncrypted(t *testing.T) {
+	_, dial, r := startRedis(t)
+	path := socket(t, "redis.sock")
+	listen(t, path, r, dial)
+	said, err := byGoRedis(t, path, "n", func(o *redis.Options) {
+		o.TLSConfig, o.Username, o.Password = r.TLS, "eve", "eves-secret"
+		o.Dialer = func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return (&tls.Dialer{Config: r.TLS}).DialContext(ctx, "unix", path)
+		}
+	})
+	if said != "eve 2 n" || err != nil {
+		t.Errorf("%q, %v", said, err)
 	}
 }
 

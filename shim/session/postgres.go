@@ -50,7 +50,13 @@ const (
 	stateDatabase    = "3D000" // invalid_catalog_name
 )
 
+// ErrEncryption is Accept's for a client that has asked for TLS and has left at the no. A driver that prefers TLS may
+// do so as well, and connect again without. One that insists never starts up.
+var ErrEncryption = errors.New("the client leaves when it is refused TLS")
+
 // Postgres are sessions of one user in one database. A session's Start is the start-up parameters.
+//
+// Drivers that insist on TLS or on channel binding cannot be answered from such a session. They say so themselves.
 type Postgres struct {
 	// Name is the destination's in messages.
 	Name string
@@ -58,6 +64,8 @@ type Postgres struct {
 	User, Password, Database string
 	// TLS is asked for by SSLRequest and has the server's name and roots; nil: none.
 	TLS *tls.Config
+	// Encrypted has clients that ask for TLS speak with the server itself, by a stream that is not logged in.
+	Encrypted bool
 }
 
 // Open logs in.
@@ -124,7 +132,7 @@ func greeting(h *pgconn.HijackedConn) ([]byte, error) {
 // the stream to the program does not leave the node.
 func (p Postgres) Accept(ctx context.Context, client net.Conn, from Sessions) (*Session, error) {
 	stop := until(ctx, client.SetReadDeadline)
-	message, err := receiveStartup(client)
+	message, err := p.receive(client)
 	if late := stop(); late != nil {
 		return nil, late
 	}
@@ -132,6 +140,8 @@ func (p Postgres) Accept(ctx context.Context, client net.Conn, from Sessions) (*
 	switch {
 	case errors.As(err, &bad):
 		return nil, p.refuse(client, stateProtocol, err)
+	case errors.Is(err, ErrEncryption):
+		return nil, fmt.Errorf("destination %q: %w", p.Name, err)
 	case err != nil:
 		return nil, nil // the client has left
 	}
@@ -140,6 +150,10 @@ func (p Postgres) Accept(ctx context.Context, client net.Conn, from Sessions) (*
 		return nil, p.cancel(ctx, from, m)
 	case *pgproto3.StartupMessage:
 		return p.start(ctx, client, from, m)
+	case *pgproto3.SSLRequest:
+		if p.Encrypted {
+			return p.encrypt(ctx, from, m)
+		}
 	}
 	return nil, p.refuse(client, stateProtocol, &malformed{"too many requests for encryption"})
 }
@@ -239,6 +253,28 @@ func (p Postgres) cancel(ctx context.Context, from Sessions, m *pgproto3.CancelR
 	return nil
 }
 
+// encrypt forwards a request for TLS. All that follows is between the client and the server.
+func (p Postgres) encrypt(ctx context.Context, from Sessions, m *pgproto3.SSLRequest) (*Session, error) {
+	request, err := m.Encode(nil)
+	if err != nil {
+		return nil, fmt.Errorf("encoding a request: %w", err)
+	}
+	conn, err := from.Dial(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("destination %q: %w", p.Name, err)
+	}
+	stop := until(ctx, conn.SetDeadline)
+	_, err = conn.Write(request)
+	if late := stop(); late != nil {
+		err = late
+	}
+	if err != nil {
+		_ = conn.Close() // the error says why
+		return nil, fmt.Errorf("destination %q: %w", p.Name, err)
+	}
+	return &Session{Conn: conn, Start: from.Last()}, nil // the next driver is expected to be one as before
+}
+
 // refuse tells the client, whose driver shows it, and returns the error.
 func (p Postgres) refuse(client net.Conn, state string, err error) error {
 	err = fmt.Errorf("destination %q: %w", p.Name, err)
@@ -264,19 +300,28 @@ type malformed struct{ reason string }
 
 func (m *malformed) Error() string { return m.reason }
 
-// receiveStartup reads packets up to one that asks for more than encryption.
-func receiveStartup(client net.Conn) (m pgproto3.FrontendMessage, err error) {
+// receive reads packets up to one that is to be acted on.
+func (p Postgres) receive(client net.Conn) (m pgproto3.FrontendMessage, err error) {
+	left := io.EOF // an error of a client that leaves
 	for range requests {
 		if m, err = readStartup(client); err != nil {
+			if bad := (*malformed)(nil); !errors.As(err, &bad) {
+				err = left
+			}
 			return nil, err
 		}
 		switch m.(type) {
-		case *pgproto3.SSLRequest, *pgproto3.GSSEncRequest:
-			if err := answer(client, []byte{'N'}); err != nil {
-				return nil, err
+		case *pgproto3.SSLRequest:
+			if p.Encrypted {
+				return m, nil
 			}
+			left = ErrEncryption
+		case *pgproto3.GSSEncRequest:
 		default:
 			return m, nil
+		}
+		if answer(client, []byte{'N'}) != nil {
+			return nil, left
 		}
 	}
 	return m, nil

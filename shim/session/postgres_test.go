@@ -250,6 +250,31 @@ func TestPostgresClientLeavesLate(t *testing.T) {
 	}
 }
 
+// A client that insists on TLS gets the server itself, if it may.
+func TestPostgresEncrypted(t *testing.T) {
+	client := accept(t.Context(), t, orders, &sessions{t: t})
+	ssl := encodeFront(t, &pgproto3.SSLRequest{})
+	client.send(ssl)
+	io.ReadFull(client, make([]byte, 1))
+	client.Close()
+	if s, err := client.result(); s != nil || !errors.Is(err, ErrEncryption) {
+		t.Errorf("%v, %v", s, err)
+	}
+	encrypted := orders
+	encrypted.Encrypted = true
+	from := &sessions{t: t, last: "a\x00b\x00", dial: listen(t, func(_ int, conn net.Conn) { io.Copy(conn, conn) })}
+	client = accept(t.Context(), t, encrypted, from)
+	client.send(ssl)
+	s, err := client.result()
+	if err != nil || s.Start != from.last || len(from.taken) > 0 {
+		t.Fatalf("%+v, %v, taken %q", s, err, from.taken)
+	}
+	got := make([]byte, len(ssl))
+	if _, err := io.ReadFull(s.Conn, got); !slices.Equal(got, ssl) {
+		t.Errorf("the server got %q, %v", got, err)
+	}
+}
+
 func TestPostgresCancels(t *testing.T) {
 	want := &pgproto3.CancelRequest{ProcessID: 7, SecretKey: []byte("a key of a newer server")}
 	got := make(cancelled, 1)

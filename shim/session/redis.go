@@ -28,6 +28,8 @@ const (
 	refusals = 16
 	// defaultUser is Redis' own, whom AUTH means without a user. A driver with nothing but a password names it in HELLO.
 	defaultUser = "default"
+	// handshake begins what a client sends that speaks TLS (RFC 8446, section 5.1), and no command.
+	handshake = 0x16
 	// codeOther begins errors that have no code of their own.
 	codeOther = "ERR"
 )
@@ -135,7 +137,8 @@ func commands(s Start) (n int) {
 // got, such as the connection's number in HELLO's, are then those of the session before.
 //
 // AUTH by the destination's user, or without one, is answered with OK: the function needs no password, and the one that
-// it gives goes nowhere. AUTH by another user goes to the server by a connection that is not logged in.
+// it gives goes nowhere. AUTH by another user goes to the server by a connection that is not logged in, and so does
+// whatever a client says that speaks TLS.
 func (r Redis) Accept(ctx context.Context, client net.Conn, from Sessions) (*Session, error) {
 	f := front{redis: r, client: client, from: from}
 	stop := until(ctx, client.SetReadDeadline)
@@ -188,6 +191,8 @@ func (f *front) run(ctx context.Context) (done bool, err error) {
 			return f.end(ctx)
 		case err != nil:
 			return false, nil // the client has left
+		case f.session == nil && f.in[0] == handshake:
+			return f.encrypt(ctx)
 		}
 		said, role := f.redis.role(words)
 		switch {
@@ -382,6 +387,16 @@ func (f *front) handOver(ctx context.Context) (done bool, err error) {
 	}
 	f.session.answers = nil
 	return true, nil
+}
+
+// encrypt has a client that speaks TLS do so with the server.
+func (f *front) encrypt(ctx context.Context) (done bool, err error) {
+	conn, err := f.from.Dial(ctx)
+	if err != nil {
+		return false, fmt.Errorf("connecting: %w", err)
+	}
+	f.session = &Session{Conn: conn, Start: f.from.Last()} // the next driver is expected to be one as before
+	return f.handOver(ctx)
 }
 
 // other sends the log-in of another user by a connection of its own, which is told what the driver has said before, as

@@ -172,6 +172,23 @@ func TestRedisAnswers(t *testing.T) {
 	}
 }
 
+// A client that speaks TLS gets the server itself.
+func TestRedisEncrypted(t *testing.T) {
+	dial := listen(t, func(_ int, conn net.Conn) { io.Copy(conn, conn) })
+	from := &sessions{t: t, dial: dial, last: startOf("HELLO 3")}
+	client := accept(t.Context(), t, cache, from)
+	hello := []byte("\x16\x03\x01")
+	client.send(hello)
+	s, err := client.result()
+	if err != nil || s.Start != from.last || len(from.taken) > 0 {
+		t.Fatalf("%+v, %v, taken %q", s, err, from.taken)
+	}
+	got := make([]byte, len(hello))
+	if _, err := io.ReadFull(s.Conn, got); !slices.Equal(got, hello) {
+		t.Errorf("the server got %q, %v", got, err)
+	}
+}
+
 // A driver that says nothing after its start-up gets its session.
 func TestRedisPauses(t *testing.T) {
 	server := startFakeRedis(t)
