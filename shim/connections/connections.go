@@ -38,7 +38,8 @@ const (
 	// startTimeout is how long a program has for its start-up, as PostgreSQL's authentication_timeout.
 	startTimeout = 60 * time.Second
 
-	reasonRefused = "ConnectionRefused"
+	reasonRefused   = "ConnectionRefused"
+	reasonUnwatched = "ConnectUnavailable"
 )
 
 var tracer = otel.Tracer("github.com/headstart-mesh/headstart/shim/connections")
@@ -49,6 +50,8 @@ type Shims interface {
 	Dial(ctx context.Context, sandbox string, at netip.AddrPort) (net.Conn, error)
 	// Join has two streams joined, whatever becomes of the daemon. The caller closes its own copies.
 	Join(ctx context.Context, sandbox string, client, server net.Conn) error
+	// Targets says for which addresses Connect is to be asked about the sandbox's programs.
+	Targets(sandbox string, all []netip.AddrPort)
 }
 
 // Config is what a server is made of.
@@ -70,6 +73,7 @@ type Server struct {
 	list   *list
 	pool   *pool.Pool[waiting]
 	starts starts
+	budget budget
 
 	ctx        context.Context // ends the background
 	cancel     context.CancelFunc
@@ -113,7 +117,7 @@ func (s *Server) Set(all []*nodeapi.Destination) {
 
 // Watch follows list, secrets and addresses, and tells of problems that are others than before, until ctx ends.
 func (s *Server) Watch(ctx context.Context, tell func(*nodeapi.DestinationProblems)) {
-	s.list.watch(ctx, tell, s.config.Log)
+	s.list.watch(ctx, tell, s.targetAll, s.config.Log)
 }
 
 // sandbox is one that is to be connected.
@@ -122,6 +126,7 @@ type sandbox struct {
 	note
 	ctx    context.Context // ends with it
 	cancel context.CancelFunc
+	pairs  chan pair // those that are ready
 
 	mu     sync.Mutex
 	doors  map[string]*door
@@ -166,6 +171,9 @@ func (s *Server) Bring(sb sandboxes.Sandbox) (sandboxes.Need, error) {
 			s.prepare(known, name, d)
 		}
 	}
+	if need.Connect {
+		s.target(known)
+	}
 	return need, nil
 }
 
@@ -180,9 +188,13 @@ func (s *Server) enter(sb sandboxes.Sandbox) (*sandbox, error) {
 	if err != nil || n == nil {
 		return nil, err
 	}
-	known := &sandbox{id: sb.ID, namespace: sb.Namespace, note: *n, doors: map[string]*door{}, aheads: map[string]*ahead{}}
+	known := &sandbox{id: sb.ID, namespace: sb.Namespace, note: *n, doors: map[string]*door{}, aheads: map[string]*ahead{},
+		pairs: make(chan pair, pairsMost)}
 	known.ctx, known.cancel = context.WithCancel(s.ctx)
 	s.sandboxes[sb.ID] = known
+	if known.By == filterapi.ByConnect {
+		s.background.Go(func() { s.readyPairs(known) })
+	}
 	return known, nil
 }
 
@@ -267,6 +279,7 @@ func (s *Server) Release(id string) {
 	s.mu.Unlock()
 	if known != nil {
 		known.cancel()
+		s.config.Shims.Targets(id, nil)
 	}
 }
 

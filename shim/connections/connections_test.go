@@ -99,6 +99,8 @@ func (s *shims) Dial(ctx context.Context, sandbox string, at netip.AddrPort) (ne
 
 func (s *shims) setJoins(joins bool) { s.mu.Lock(); defer s.mu.Unlock(); s.joins = joins }
 
+func (s *shims) Targets(string, []netip.AddrPort) {}
+
 func (s *shims) dialled() int { s.mu.Lock(); defer s.mu.Unlock(); return len(s.dials) }
 
 func (s *shims) Join(_ context.Context, _ string, client, server net.Conn) error {
@@ -403,8 +405,7 @@ func TestAServerThatRefuses(t *testing.T) {
 	if n, err := r.dial("ledger", "tcp.sock").Read(make([]byte, 1)); err == nil {
 		t.Errorf("%d bytes came", n)
 	}
-	m := r.list.look(t.Context())
-	if m = r.list.look(t.Context()); len(m.GetProblems()) > 1 {
+	if m, _ := r.list.look(t.Context()); len(m.GetProblems()) != 1 || !strings.Contains(m.GetProblems()[0].GetMessage(), "refused") {
 		t.Errorf("problems: %v", m)
 	}
 }
@@ -423,4 +424,48 @@ func TestTheEndOfASandbox(t *testing.T) {
 		_, err := os.Stat(filepath.Join(r.dir, pod, "connection-ledger", "tcp.sock"))
 		return errors.Is(err, os.ErrNotExist)
 	})
+}
+
+// A program that connects to a destination's address gets what the operator's way there has, by connect(2) alone: a waiting
+// connection itself, or one that the daemon answers on. Who speaks TLS gets the server's own stream.
+func TestConnect(t *testing.T) {
+	e := newEcho(t)
+	ledger := e.at("node")
+	orders := &nodeapi.Destination{Name: "orders", Kind: "postgres", Address: e.Addr().String(), Origin: "node", Unused: 4}
+	at := netip.MustParseAddrPort(e.Addr().String())
+	for _, d := range []*nodeapi.Destination{ledger, orders} {
+		r := newRig(t, d)
+		if c := r.describe("cart", wants("connect", d.GetName())); !c.GetConnect() || !c.GetStreams() {
+			t.Errorf("described as %v", c)
+		}
+		for what, other := range map[string]netip.AddrPort{"port": netip.AddrPortFrom(at.Addr(), 1), "host": netip.AddrPortFrom(netip.MustParseAddr("10.0.0.1"), at.Port())} {
+			if f, err := r.Connect(t.Context(), pod, other); f != nil || err != nil {
+				t.Errorf("another %s: %v, %v", what, f, err)
+			}
+		}
+		if f, err := r.Connect(t.Context(), "another", at); f != nil || err != nil {
+			t.Errorf("another sandbox: %v, %v", f, err)
+		}
+		if d == ledger {
+			if f, err := r.Connect(t.Context(), pod, at); f != nil || err != nil {
+				t.Errorf("where none waits: %v, %v", f, err)
+			}
+			await(t, "a connection waits", func() bool { return len(e.all()) == 1 && r.pool.Held("ledger") == 1 })
+		}
+		f, err := r.Connect(t.Context(), pod, at)
+		if err != nil || f == nil {
+			t.Fatal(f, err)
+		}
+		_ = unix.SetNonblock(int(f.Fd()), false)
+		if d == ledger {
+			if n := ask(t, f); n != 1 {
+				t.Errorf("it is connection %d", n)
+			}
+		} else if _, err := f.Write(append([]byte{0, 0, 0, 8, 4, 210, 22, 47}, "hello\n"...)); err != nil {
+			t.Error(err)
+		} else if line, err := bufio.NewReader(f).ReadString('\n'); err != nil || !strings.HasSuffix(line, "hello\n") {
+			t.Errorf("who speaks TLS hears %q, %v", line, err)
+		}
+		_ = f.Close()
+	}
 }

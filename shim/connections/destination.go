@@ -48,6 +48,9 @@ func newDestination(c *nodeapi.Destination, secrets *os.Root) *destination {
 		return d
 	}
 	d.rule, d.port = address.Rule{Host: host}, uint16(n)
+	if a, err := netip.ParseAddr(host); err == nil {
+		d.at = []netip.Addr{a.Unmap()}
+	}
 	if c.GetTls() == nil {
 		return d
 	}
@@ -71,8 +74,9 @@ func (d *destination) onNode() bool { return d.config.GetOrigin() == string(dest
 // plain tells whether streams to the server are as the program's would be: no TLS is around them.
 func (d *destination) plain() bool { return d.tls == nil }
 
-// protocol is what is spoken with the server, with the secret as it is now.
-func (d *destination) protocol() (session.Protocol, error) {
+// protocol is what is spoken with the server, with the secret as it is now. encrypted: a program that speaks TLS does so
+// with the server itself.
+func (d *destination) protocol(encrypted bool) (session.Protocol, error) {
 	if d.err != nil {
 		return nil, d.err
 	}
@@ -83,10 +87,14 @@ func (d *destination) protocol() (session.Protocol, error) {
 	}
 	switch c.GetKind() {
 	case destinations.KindPostgres:
-		return session.Postgres{Name: c.GetName(), User: c.GetUser(), Password: password, Database: c.GetDatabase(), TLS: d.tls}, nil
+		return session.Postgres{Name: c.GetName(), User: c.GetUser(), Password: password, Database: c.GetDatabase(), TLS: d.tls,
+			Encrypted: encrypted}, nil
 	case destinations.KindRedis:
 		return session.Redis{Name: c.GetName(), User: c.GetUser(), Password: password, DB: int(c.GetDb()), TLS: d.tls}, nil
 	case destinations.KindTCP, destinations.KindTLS:
+		if encrypted {
+			return bare{}, nil
+		}
 		return session.Raw{TLS: d.tls}, nil
 	}
 	return nil, fmt.Errorf("this node does not know the kind %.64q", c.GetKind())
@@ -127,6 +135,16 @@ func (d *destination) find(ctx context.Context) ([]netip.AddrPort, error) {
 		return nil, cmp.Or(refused, errors.New("its name has no address"))
 	}
 	return at, nil
+}
+
+// where is where the server was found last.
+func (d *destination) where() (all []netip.AddrPort) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, a := range d.at {
+		all = append(all, netip.AddrPortFrom(a, d.port))
+	}
+	return all
 }
 
 // dial connects to the first of the destination's addresses that takes it.

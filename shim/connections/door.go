@@ -122,7 +122,7 @@ func (s *Server) descriptor(sb *sandbox, name string) (*os.File, error) {
 	}
 	none := d.config.GetKind() == destinations.KindTCP
 	if none {
-		if f := s.bare(sb, name, d); f != nil {
+		if f := s.itself(sb, name, d); f != nil {
 			return f, nil
 		}
 	}
@@ -141,8 +141,8 @@ func (s *Server) descriptor(sb *sandbox, name string) (*os.File, error) {
 	return theirs, nil
 }
 
-// bare returns a connection that waits on the node, as it is; nil: none does.
-func (s *Server) bare(sb *sandbox, name string, d *destination) *os.File {
+// itself returns a connection that waits on the node, as it is; nil: none does.
+func (s *Server) itself(sb *sandbox, name string, d *destination) *os.File {
 	began := time.Now()
 	w, ok := s.waits(sb, name, d)
 	if !ok {

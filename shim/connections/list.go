@@ -113,8 +113,8 @@ func (l *list) get(name, namespace string) (*destination, error) {
 }
 
 // look returns what is wrong with the list and the destinations, and has those renewed that are others than before.
-func (l *list) look(ctx context.Context) *nodeapi.DestinationProblems {
-	m := &nodeapi.DestinationProblems{}
+func (l *list) look(ctx context.Context) (m *nodeapi.DestinationProblems, changed bool) {
+	m = &nodeapi.DestinationProblems{}
 	problem := func(name, said string) {
 		m.Problems = append(m.Problems, &nodeapi.DestinationProblem{Destination: name,
 			Message: strings.ToValidUTF8(said[:min(len(said), wordsMost)], "")})
@@ -126,8 +126,8 @@ func (l *list) look(ctx context.Context) *nodeapi.DestinationProblems {
 	all := maps.Clone(l.all)
 	l.mu.Unlock()
 	for name, d := range all {
-		changed, wrong := d.look(ctx)
-		if changed {
+		other, wrong := d.look(ctx)
+		if changed = changed || other; other {
 			d.note(nil) // that was of another address, or of another secret
 			l.renew(name)
 		} else if wrong != "" {
@@ -138,16 +138,21 @@ func (l *list) look(ctx context.Context) *nodeapi.DestinationProblems {
 		return cmp.Compare(a.GetDestination(), b.GetDestination())
 	})
 	m.Problems = m.Problems[:min(len(m.Problems), problemsMost)]
-	return m
+	return m, changed
 }
 
-// watch looks now and then, and tells of problems that are others than before, until ctx ends.
-func (l *list) watch(ctx context.Context, tell func(*nodeapi.DestinationProblems), log *slog.Logger) {
+// watch looks now and then, and tells of problems that are others than before and of destinations that have changed, until
+// ctx ends.
+func (l *list) watch(ctx context.Context, tell func(*nodeapi.DestinationProblems), changed func(), log *slog.Logger) {
 	told := &nodeapi.DestinationProblems{}
 	tick := time.NewTicker(lookEvery)
 	defer tick.Stop()
 	for {
-		if m := l.look(ctx); ctx.Err() == nil && !proto.Equal(m, told) {
+		m, others := l.look(ctx)
+		if others {
+			changed()
+		}
+		if ctx.Err() == nil && !proto.Equal(m, told) {
 			for _, p := range m.GetProblems() {
 				log.Warn("a destination cannot be used", "destination", p.GetDestination(), "problem", p.GetMessage())
 			}

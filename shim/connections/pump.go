@@ -84,8 +84,9 @@ func (p *pumps) count() int {
 	return p.running
 }
 
-// Drain returns when no program's stream passes the daemon any more, or when ctx ends.
+// Drain gives up what waits, which another daemon has from now on. It returns when no program's stream passes the daemon any more, or when ctx ends.
 func (s *Server) Drain(ctx context.Context) {
+	s.pool.Close()
 	select {
 	case <-s.pumped.over():
 	case <-ctx.Done():

@@ -11,9 +11,14 @@ import (
 	"go.opentelemetry.io/otel/codes"
 	"go.opentelemetry.io/otel/trace"
 
+	"github.com/headstart-mesh/headstart/filters/filterapi"
+	"github.com/headstart-mesh/headstart/shim/nodeapi/streams"
 	"github.com/headstart-mesh/headstart/shim/nodeapi/tracing"
 	"github.com/headstart-mesh/headstart/shim/pool"
 )
+
+// joinTimeout is how long a stream waits for its shim, which looks for a new daemon 5 times a second.
+const joinTimeout = time.Second
 
 // waits returns a bare stream that waits for the sandbox's function; false: none does.
 func (s *Server) waits(sb *sandbox, name string, d *destination) (waiting, bool) {
@@ -36,10 +41,21 @@ func (s *Server) serve(sb *sandbox, name string, client net.Conn, none bool) {
 		return
 	}
 	defer server.Close()
-	if _, secured := server.(*tls.Conn); !secured && s.config.Shims.Join(sb.ctx, sb.id, inner(client), server) == nil {
-		return // the shim has both
+	if _, secured := server.(*tls.Conn); !secured {
+		err := s.join(sb, inner(client), server)
+		if err == nil || errors.Is(err, streams.ErrUnclear) {
+			return // the shim has both, or nobody else may
+		}
+		s.config.Metrics.fallback(name, reasonNoShim)
 	}
 	s.pumped.run(sb.ctx, client, server)
+}
+
+// join has the sandbox's shim join two streams.
+func (s *Server) join(sb *sandbox, client, server net.Conn) error {
+	ctx, cancel := context.WithTimeout(sb.ctx, joinTimeout)
+	defer cancel()
+	return s.config.Shims.Join(ctx, sb.id, client, server)
 }
 
 // meet returns what is to be joined with a program's connection; nil: nothing is.
@@ -48,7 +64,7 @@ func (s *Server) meet(sb *sandbox, name string, client net.Conn, none bool) (ser
 	if err != nil {
 		return nil, "", err
 	}
-	p, err := d.protocol()
+	p, err := d.protocol(sb.By == filterapi.ByConnect)
 	if err != nil {
 		d.note(err)
 		return nil, "", err

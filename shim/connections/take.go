@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/netip"
 
+	"github.com/headstart-mesh/headstart/filters/filterapi"
 	"github.com/headstart-mesh/headstart/shim/nodeapi/destinations"
 	"github.com/headstart-mesh/headstart/shim/pool"
 	"github.com/headstart-mesh/headstart/shim/session"
@@ -26,6 +27,7 @@ const (
 	reasonNotAllowed = "not-allowed" // the operator's list does not have it for the function
 	reasonFailed     = "failed"      // it cannot be made
 	reasonConnect    = "connect-unavailable"
+	reasonNoShim     = "no-shim" // it passes the daemon, since no shim joins it
 )
 
 // caller is a program that asks for a connection to a destination.
@@ -88,8 +90,15 @@ func (c *caller) take(ctx context.Context, start session.Start) (waiting, error)
 	return s.connect(ctx, c.sb, c.d, start)
 }
 
-// Dial implements session.Sessions.
-func (c *caller) Dial(ctx context.Context) (net.Conn, error) { return c.server.dial(ctx, c.sb, c.d) }
+// Dial implements session.Sessions. Of a program that has connected to the server's own address it may be a stream on which
+// the program speaks TLS, and such a stream may wait.
+func (c *caller) Dial(ctx context.Context) (net.Conn, error) {
+	if c.sb.By != filterapi.ByConnect {
+		return c.server.dial(ctx, c.sb, c.d)
+	}
+	w, err := c.take(ctx, bareStart)
+	return w.conn, err
+}
 
 // dial connects to a destination for a sandbox: from there, or from the node.
 func (s *Server) dial(ctx context.Context, sb *sandbox, d *destination) (net.Conn, error) {
@@ -116,7 +125,10 @@ func (s *Server) fill(ctx context.Context, k pool.Key) (waiting, error) {
 }
 
 func (s *Server) open(ctx context.Context, d *destination, start session.Start, dial session.Dial) (waiting, error) {
-	p, err := d.protocol()
+	p, err := d.protocol(false)
+	if start == bareStart {
+		p, err = session.Raw{}, nil
+	}
 	if err != nil {
 		return waiting{}, err
 	}

@@ -31,9 +31,10 @@ type Node interface {
 type Parts struct {
 	Functions *ingress.Functions
 	Stores    *stores.Stores
-	// Destinations takes the control plane's list of destinations.
+	// Destinations takes the control plane's list of destinations, and how many connections may wait.
 	Destinations interface {
 		Set(all []*nodeapi.Destination)
+		Allow(m *nodeapi.Allowances)
 	}
 	Ingress  *ingress.Ingress
 	Relay    *relay.Relay
@@ -92,6 +93,9 @@ func (c common) Neighbours(m *nodeapi.Neighbours) {
 
 // Site implements uplink.Handler.
 func (c common) Site(m *nodeapi.Site) { c.parts.Peers.SetSite(m) }
+
+// Allow implements uplink.Handler.
+func (c common) Allow(m *nodeapi.Allowances) { c.parts.Destinations.Allow(m) }
 
 // Passes implements uplink.Handler.
 func (c common) Passes(m *nodeapi.Passes) { c.parts.Peers.SetPasses(m) }

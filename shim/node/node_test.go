@@ -78,6 +78,8 @@ func TestDescribe(t *testing.T) {
 
 type servers struct{ all []*nodeapi.Destination }
 
+func (s *servers) Allow(*nodeapi.Allowances) {}
+
 func (s *servers) Set(all []*nodeapi.Destination) { s.all = all }
 
 // Whoever knows a function finds its store, and its sandboxes each other by their functions' hosts.

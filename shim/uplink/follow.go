@@ -37,6 +37,8 @@ func (s *stream) heard(m *nodeapi.ControlMessage) {
 		u.refused(s, k.Refused)
 	case *nodeapi.ControlMessage_InCharge:
 		s.takes(k.InCharge.GetHeld())
+	case *nodeapi.ControlMessage_Allowances:
+		u.handler.Allow(k.Allowances)
 	case *nodeapi.ControlMessage_Keys:
 		s.said.keys = k.Keys
 	default:

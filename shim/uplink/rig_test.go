@@ -356,6 +356,8 @@ func refuses(r *nodeapi.Refused) *nodeapi.ControlMessage {
 	return &nodeapi.ControlMessage{Kind: &nodeapi.ControlMessage_Refused{Refused: r}}
 }
 
+func (h *handler) Allow(*nodeapi.Allowances) {}
+
 func (h *handler) CacheCall(m *nodeapi.CacheCall, answer func(*nodeapi.CacheAnswer)) {
 	h.cacheCalls.Add(1)
 	answer(&nodeapi.CacheAnswer{Id: m.GetId(), Entries: []*nodeapi.CacheEntry{{Reference: strings.Repeat("k", 4<<10)}}})

@@ -43,6 +43,8 @@ type Handler interface {
 	// Keys are those that capabilities are to be signed by; empty: none are to be asked for. It may be
 	// called again with the same.
 	Keys(*nodeapi.Keys)
+	// Allow says how many unused connections the node may hold.
+	Allow(*nodeapi.Allowances)
 	// Confirm is to be answered by Confirmed.
 	Confirm(*nodeapi.Confirm)
 	// CacheCall is to be answered by answer, once or more, at any time.
@@ -103,6 +105,7 @@ const (
 	refusals = iota
 	storeProblems
 	destinationProblems
+	unused
 	keeps
 	kinds
 )
@@ -279,6 +282,11 @@ func (u *Uplink) StoreProblems(m *nodeapi.StoreProblems) {
 // DestinationProblems tells which destinations the node cannot connect to, likewise.
 func (u *Uplink) DestinationProblems(m *nodeapi.DestinationProblems) {
 	u.replace(destinationProblems, &nodeapi.NodeMessage{Kind: &nodeapi.NodeMessage_DestinationProblems{DestinationProblems: m}})
+}
+
+// Unused tells how many unused connections the node has and wants, likewise.
+func (u *Uplink) Unused(m *nodeapi.Unused) {
+	u.replace(unused, &nodeapi.NodeMessage{Kind: &nodeapi.NodeMessage_Unused{Unused: m}})
 }
 
 // Keeps tells what the node keeps, likewise.

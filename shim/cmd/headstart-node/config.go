@@ -25,7 +25,7 @@ import (
 type config struct {
 	platform                     string
 	stateDir, runDir, secretsDir string
-	stores                       string
+	stores, destinations         string
 	controlPlane, controlName    string
 	controlPlaneAny              string
 	ca, revoked                  string

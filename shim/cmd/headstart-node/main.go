@@ -90,9 +90,11 @@ func (c *config) bind(f *pflag.FlagSet) {
 		"directory for buffered inputs, instances and logs; it survives restarts",
 	)
 	f.StringVar(&c.runDir, "run-dir", "/run/headstart", "directory for the daemon's unix sockets")
-	f.StringVar(&c.secretsDir, "secrets-dir", "/etc/headstart/secrets", "directory of the stores' secret files, one per name")
+	f.StringVar(&c.secretsDir, "secrets-dir", "/etc/headstart/secrets", "directory of the secret files of stores and destinations, one per name")
 	f.StringVar(&c.stores, "stores", "",
 		"the operator's list of stores (YAML), which counts at each change; empty: the control plane's list counts")
+	f.StringVar(&c.destinations, "destinations", "",
+		"the operator's list of destinations (YAML), which counts at each change; empty: the control plane's list counts")
 	f.StringVar(&c.controlPlane, "control-plane", "", "host:port of the control planes, several with commas between; each address of a host is one")
 	f.StringVar(
 		&c.controlPlaneAny, "control-plane-any", "",

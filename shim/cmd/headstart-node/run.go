@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -16,6 +17,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/headstart-mesh/headstart/filters/filterapi"
+	"github.com/headstart-mesh/headstart/shim/connections"
 	"github.com/headstart-mesh/headstart/shim/curator"
 	"github.com/headstart-mesh/headstart/shim/functionapi"
 	"github.com/headstart-mesh/headstart/shim/ingress"
@@ -26,6 +28,7 @@ import (
 	"github.com/headstart-mesh/headstart/shim/nodeapi/descriptors"
 	"github.com/headstart-mesh/headstart/shim/nodeapi/endpoints"
 	"github.com/headstart-mesh/headstart/shim/nodeapi/serve"
+	"github.com/headstart-mesh/headstart/shim/nodeapi/streams"
 	"github.com/headstart-mesh/headstart/shim/nodeapi/tracing"
 	"github.com/headstart-mesh/headstart/shim/nodeapi/writes"
 	"github.com/headstart-mesh/headstart/shim/objects"
@@ -157,6 +160,15 @@ func run(ctx context.Context, c config) (err error) {
 		Adopt:    func(sandbox string) error { return platform.sandboxes.Adopt(sandbox) }, Traceparent: sockets.Traceparent,
 		Learned: c.state("s3-learned.json"), Metrics: s3proxy.NewMetrics(registry), Log: log})
 	defer s3.Close()
+	joins := streams.NewHub(log)
+	connected, err := connections.New(connections.Config{Shims: joins, SecretsDir: c.secretsDir, List: c.destinations,
+		Event: up.Event, Traceparent: sockets.Traceparent, Metrics: connections.NewMetrics(registry), Log: log})
+	if err != nil {
+		return err
+	}
+	defer connected.Close()
+	joins.Connect, joins.Lapse = connected.Connect, connected.Lapse
+	registry.MustRegister(connections.NewCollector(connected))
 	curated := curator.New(fetches, versions, s3.Learned, log)
 	defer curated.Close()
 	jobs := job.New(job.Config{Objects: fetches, Deliveries: sockets, Log: log})
@@ -164,7 +176,7 @@ func run(ctx context.Context, c config) (err error) {
 	platform, err = c.open(ctx, below{node: me.name, otlp: c.otlpCredentials(me), functions: functions,
 		uplink: up, jobs: jobs, registry: registry,
 		sandboxes: sandboxes.Config{Dir: c.state("instances"), Memory: kept.Memory, Succeeds: kept.Succeeds,
-			Providers: []sandboxes.Provider{sockets, s3}, Jobs: jobs, Volumes: volumes,
+			Providers: []sandboxes.Provider{sockets, s3, connected}, Jobs: jobs, Volumes: volumes,
 			OTLP: c.shimsOTLP(), Log: log}, log: log})
 	if err != nil {
 		return err
@@ -193,7 +205,7 @@ func run(ctx context.Context, c config) (err error) {
 		Traffic: traffic, Tell: up.RoundTrips, Registry: registry, Log: log})
 
 	// What the control plane says goes to all of them.
-	joined := platform.join(node.Parts{Functions: functions, Stores: allowed, Ingress: requests,
+	joined := platform.join(node.Parts{Functions: functions, Stores: allowed, Destinations: connected, Ingress: requests,
 		Relay: platform.relay, Triggers: triggers, Prober: prober, Peers: near, Curator: curated,
 		Register: func() *nodeapi.Register { return c.register(process) }})
 
@@ -215,6 +227,7 @@ func run(ctx context.Context, c config) (err error) {
 	serve.Go(g, serve.Unix(descriptors.Path(c.socket("node.sock"))),
 		descriptors.Serve(ctx, platform.sandboxes.Descriptors, log))
 	serve.Go(g, serve.Unix(endpoints.Path(c.socket("node.sock"))), endpoints.Serve(ctx, s3, log))
+	serve.Go(g, serve.Unix(streams.Path(c.socket("node.sock"))), joins.Serve(ctx))
 	serve.Go(g, serve.TLS(c.peerListen, probe.Offer(me.server, peers.Protocol)),
 		overHTTP(me.admit(near.Beside(requests.Peers())), probe.NewResponder(prober.Plan.Point).Register, peers.Register))
 	if c.metricsListen != "" {
@@ -229,7 +242,7 @@ func run(ctx context.Context, c config) (err error) {
 	context.AfterFunc(asked, triggers.Stop)
 	g.Go(func() error { <-ctx.Done(); near.Close(); requests.Close(); return nil })
 	g.Go(func() error { endTriggers(ctx, triggers, allowed, log); return nil })
-	g.Go(func() error { leave(asked, ctx, stop, gateway, requests); return nil })
+	g.Go(func() error { leave(asked, ctx, stop, gateway, requests, connected); return nil })
 	early() // from here on it is leave that ends all
 
 	g.Go(func() error { node.GiveBack(ctx); return nil })
@@ -237,6 +250,8 @@ func run(ctx context.Context, c config) (err error) {
 	g.Go(func() error { prober.Run(ctx); return nil })
 	g.Go(func() error { node.TellSignals(ctx, joined, up.Signals); return nil })
 	g.Go(func() error { allowed.Watch(ctx, up.StoreProblems, log); return nil })
+	g.Go(func() error { connected.Watch(ctx, up.DestinationProblems); return nil })
+	g.Go(func() error { connected.TellUnused(ctx, up.Unused); return nil })
 	g.Go(func() error { curated.Watch(ctx, up.Keeps); return nil })
 	g.Go(func() error { up.Run(ctx, joined.Register, joined); return nil })
 	log.Info("node is up", "node", me.name, "version", nodeapi.Version)
@@ -255,7 +270,7 @@ func noted(at *net.Listener, listen serve.Listen) serve.Listen {
 // leave stops the daemon when it is asked to. While Kubernetes updates a daemon, a node has two,
 // which share directories: one that the new one has taken the sockets over from ends its requests
 // first, for which it needs all that it has.
-func leave(asked, ctx context.Context, stop func(), gateway net.Listener, requests *ingress.Ingress) {
+func leave(asked, ctx context.Context, stop func(), gateway net.Listener, requests *ingress.Ingress, connected *connections.Server) {
 	defer stop()
 	select {
 	case <-asked.Done():
@@ -267,7 +282,10 @@ func leave(asked, ctx context.Context, stop func(), gateway net.Listener, reques
 	}
 	drain, cancel := context.WithTimeout(ctx, drainTimeout)
 	defer cancel()
+	var passed sync.WaitGroup
+	passed.Go(func() { connected.Drain(drain) })
 	requests.Drain(drain)
+	passed.Wait()
 }
 
 // endTriggers lets go of the streams when the daemon ends: what functions work on has the
