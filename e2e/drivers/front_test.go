@@ -26,6 +26,7 @@ type front struct {
 	t        *testing.T
 	protocol session.Protocol
 	dial     session.Dial
+	end      func() // returns when all programs have ended
 
 	mu      sync.Mutex
 	last    session.Start
@@ -105,10 +106,13 @@ func listenOn(t *testing.T, network, address string, p session.Protocol, dial se
 			})
 		}
 	})
-	t.Cleanup(func() {
-		cancel()
+	f.end = func() {
 		l.Close()
 		all.Wait()
+	}
+	t.Cleanup(func() {
+		cancel()
+		f.end()
 		if f.waiting != nil {
 			f.waiting.Conn.Close()
 		}

@@ -217,6 +217,7 @@ func TestPostgresEncrypted(t *testing.T) {
 		_, port, _ := net.SplitHostPort(address)
 		const query = "select ssl from pg_stat_ssl where pid = pg_backend_pid()"
 		out, err := psql(t.Context(), "127.0.0.1", "port="+port+" "+more, "-c", query).CombinedOutput()
+		f.end()
 		return f, strings.TrimSpace(string(out)), err
 	}
 	insists := fmt.Sprintf("sslmode=verify-full channel_binding=require sslrootcert=%s password=", server.Roots)
@@ -352,6 +353,8 @@ func TestPostgresCancels(t *testing.T) {
 	if err := cmd.Wait(); err == nil || !strings.Contains(said.String(), "canceling statement due to user request") {
 		t.Errorf("psql: %s, %v", &said, err)
 	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
 	if len(f.failed) > 0 {
 		t.Error(f.failed)
 	}
@@ -367,6 +370,7 @@ func TestPostgresTime(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	f.end()
 	took := f.took[1:]
 	slices.Sort(took)
 	t.Logf("a session that waits is handed over in %v (median), %v (p95)", took[len(took)/2], took[len(took)*95/100])

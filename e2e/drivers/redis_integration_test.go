@@ -238,6 +238,7 @@ func TestRedisTime(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	f.end()
 	took := f.took[1:]
 	slices.Sort(took)
 	median, p95 := took[len(took)/2], took[len(took)*95/100]
