@@ -16,6 +16,9 @@ const (
 	// earliest (Azure's; AWS' after 350 s), and those that were opened together are not to end together.
 	ttl       = 3 * time.Minute
 	ttlJitter = 30 * time.Second
+	// shortLived is the age of an unused connection below which its end counts as a failure to open it: a driver's parameters
+	// can have the server end idle sessions at once.
+	shortLived = 10 * time.Second
 	// openTimeout bounds the opening of one.
 	openTimeout = 10 * time.Second
 	// backoff is the pause after the first failure to open one, which doubles until backoffMost.
@@ -336,7 +339,9 @@ func (p *Pool[C]) step(l *line[C]) (s step[C]) {
 	for i, u := range l.waits {
 		switch left := len(l.waits) - i; {
 		case u.Ended():
-			s.give = append(s.give, given[C]{u, LostEnded})
+			if s.give = append(s.give, given[C]{u, LostEnded}); now.Sub(u.opened) < shortLived {
+				l.failed(now)
+			}
 		case u.era != l.era:
 			s.give = append(s.give, given[C]{u, LostRenewed})
 		case !now.Before(u.expires):
@@ -345,7 +350,9 @@ func (p *Pool[C]) step(l *line[C]) (s step[C]) {
 			s.give = append(s.give, given[C]{u, LostExcess})
 		default:
 			stay = append(stay, u)
-			sooner(u.expires)
+			if sooner(u.expires); now.Sub(u.opened) >= shortLived {
+				l.delay = 0
+			}
 		}
 	}
 	l.waits = stay
@@ -399,8 +406,7 @@ func (p *Pool[C]) open(l *line[C], era int) {
 		}
 		p.held[l.key.Destination]--
 		if l.era == era {
-			l.delay = min(max(backoff, 2*l.delay), backoffMost)
-			l.again = now.Add(l.delay/2 + rand.N(l.delay/2))
+			l.failed(now)
 		}
 		p.tell(l.key.Destination)
 		ended := p.ctx.Err() != nil
@@ -411,7 +417,6 @@ func (p *Pool[C]) open(l *line[C], era int) {
 		return
 	}
 	defer p.mu.Unlock()
-	l.delay = 0
 	l.demand.opened(now.Sub(began))
 	if claim != nil && era == l.era {
 		p.held[l.key.Destination]--
@@ -427,6 +432,12 @@ func (p *Pool[C]) open(l *line[C], era int) {
 		defer p.mu.Unlock()
 		p.tell(l.key.Destination)
 	})})
+}
+
+// failed has the next connection be opened later; the caller holds the pool's mu.
+func (l *line[C]) failed(now time.Time) {
+	l.delay = min(max(backoff, 2*l.delay), backoffMost)
+	l.again = now.Add(l.delay/2 + rand.N(l.delay/2))
 }
 
 // deal shares n unused connections of a destination among the lines that want some: one after the other, to the namespace

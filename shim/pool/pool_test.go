@@ -297,6 +297,25 @@ func TestFailuresBackOff(t *testing.T) {
 	})
 }
 
+// A server that takes connections and ends them at once is no better.
+func TestConnectionsThatEndAtOnceBackOff(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p, s := rig(time.Millisecond)
+		defer p.Close()
+		p.Allow("orders", 1, ever())
+		p.Take(t.Context(), of("cart"))
+		for range 8 * 60 {
+			settle(time.Second)
+			for _, c := range s.all() {
+				c.drop()
+			}
+		}
+		if s.opened < 8 || s.opened > 25 {
+			t.Errorf("%d were opened in 8 minutes", s.opened)
+		}
+	})
+}
+
 // Namespaces share what is allowed: many functions of one leave another its own.
 func TestNamespacesShareTheAllowance(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
