@@ -114,6 +114,8 @@ type Function struct {
 	Input string   `json:"input,omitempty"`
 	// Inputs are the templates of the inputs with names, by these.
 	Inputs map[string]string `json:"inputs,omitempty"`
+	// Connections are the destinations that its pods' programs are connected to before they start.
+	Connections []string `json:"connections,omitempty"`
 	// Deleting: it takes no new requests, its instances answer those that they have.
 	Deleting bool `json:"deleting,omitempty"`
 	// Refused: its annotations are not valid, and it runs as if it had none. The events

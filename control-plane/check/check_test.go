@@ -201,6 +201,11 @@ func TestAfterTheInstallation(t *testing.T) {
 		"the list is wrong": {"stores", check.Fail, "not a list of stores", func(t *testing.T, c *cluster) {
 			c.change(t, "ConfigMap headstart-stores", "x: y", "data", "stores.yaml")
 		}},
+		"a destination's Secret gone":    {"destinations", check.Fail, "2 in ConfigMap headstart-system/headstart-stores|destination orders: its credentials, Secret headstart-system/orders-db, are not there", func(t *testing.T, c *cluster) { delete(c.objects, "Secret orders-db") }},
+		"a destination's namespace gone": {"destinations", check.Fail, "destination orders: it is granted to namespace video, which is not there", func(t *testing.T, c *cluster) { delete(c.objects, "Namespace video") }},
+		"the destinations are wrong": {"destinations", check.Fail, "not a list of destinations", func(t *testing.T, c *cluster) {
+			c.change(t, "ConfigMap headstart-stores", "x: y", "data", "destinations.yaml")
+		}},
 		"wrong annotations": {"annotations", check.Fail, `1 of 2 annotated Services is refused|Service default/fire: headstart.dev/scale-to-zero: "30" is not a duration; write it like 90s or 5m|Service default/fire: headstart.dev/inputs: is not a Headstart annotation; did you mean headstart.dev/input?`, func(t *testing.T, c *cluster) {
 			c.change(t, "Service fire", map[string]any{"headstart.dev/scale-to-zero": "30", "headstart.dev/inputs": "a"}, "metadata", "annotations")
 		}},

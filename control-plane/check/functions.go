@@ -88,7 +88,7 @@ func lookAnnotations(ctx context.Context, l *look) Outcome {
 	var problems []Problem
 	wrong := 0
 	for _, f := range functions {
-		allowed := configured.stores.For(f.namespace)
+		allowed := configured.list.For(f.namespace)
 		if storesErr != nil { // another check's
 			allowed = anyStore(f.annotations)
 		}

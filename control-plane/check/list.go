@@ -25,6 +25,7 @@ const (
 	anchorAnnotations  = "annotations-are-refused"
 	anchorRoutes       = "routes-are-refused"
 	anchorStores       = "inputs-are-refused"
+	anchorDestinations = "connections-are-not-in-place"
 	anchorGateways     = "a-gateway-does-not-use-headstart"
 	anchorLocal        = "callers-get-no-answer-from-their-nodes-gateway"
 	anchorFilter       = "inputs-are-not-prefetched"
@@ -90,6 +91,8 @@ func After() []Check {
 			Hint: "Remove these headers and addresses: daemons do not believe them, and the API server refuses the next change of these objects."},
 		{ID: "stores", Name: "Stores", Needs: []string{idControlPlane}, Anchor: anchorStores, run: lookStores,
 			Hint: "Fix the list of stores, or create what it names."},
+		{ID: "destinations", Name: "Destinations", Needs: []string{idControlPlane}, Anchor: anchorDestinations, run: lookDestinations,
+			Hint: "Fix the list of destinations, or create what it names."},
 		{ID: "annotations", Name: "Annotations", Needs: need, Anchor: anchorAnnotations, run: lookAnnotations,
 			Hint: "Until they are fixed, these functions run as if they had no annotations."},
 		{ID: "scaling", Name: "Scaling to zero", Needs: need, Anchor: anchorScaling, run: lookScaling,

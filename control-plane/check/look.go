@@ -8,6 +8,8 @@ import (
 
 	"github.com/headstart-mesh/headstart/control-plane/admin"
 	"github.com/headstart-mesh/headstart/control-plane/check/objects"
+	"github.com/headstart-mesh/headstart/shim/nodeapi/destinations"
+	"github.com/headstart-mesh/headstart/shim/nodeapi/stores"
 )
 
 // Names that the chart and manifests/istio share with the checks.
@@ -24,10 +26,11 @@ const (
 // look is one run of checks. What several checks look at is asked for once.
 type look struct {
 	Env
-	nodesOnce  once[[]corev1.Node]
-	statusOnce once[admin.Status]
-	podsOnce   once[[]corev1.Pod]
-	storesOnce once[configuredStores]
+	nodesOnce        once[[]corev1.Node]
+	statusOnce       once[admin.Status]
+	podsOnce         once[[]corev1.Pod]
+	storesOnce       once[configured[stores.Stores]]
+	destinationsOnce once[configured[destinations.Destinations]]
 
 	deploymentOnce once[appsv1.Deployment]
 }

@@ -31,7 +31,7 @@ spec:
     spec:
       containers:
         - name: controlplane
-          args: [--platform=kubernetes, --stores=/etc/headstart/stores/stores.yaml]
+          args: [--platform=kubernetes, --stores=/etc/headstart/stores/stores.yaml, --destinations=/etc/headstart/stores/destinations.yaml]
           volumeMounts: [{name: stores, mountPath: /etc/headstart/stores}]
       volumes: [{name: stores, configMap: {name: headstart-stores}}]
 status: {replicas: 2, availableReplicas: 2}
@@ -57,6 +57,16 @@ data:
     - name: archive
       namespaces: [video]
       s3: {endpoint: "http://s3:9000", buckets: [old], credentialsSecret: s3-archive}
+  destinations.yaml: |
+    - name: orders
+      namespaces: [video]
+      postgres: {address: "db:5432", user: orders, credentialsSecret: orders-db}
+    - {name: legacy, tcp: {address: "legacy:9000"}}
+---
+apiVersion: v1
+kind: Secret
+metadata: {name: orders-db, namespace: headstart-system}
+data: {credentials: YQ==}
 ---
 apiVersion: v1
 kind: Secret

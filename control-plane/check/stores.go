@@ -10,45 +10,59 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/headstart-mesh/headstart/control-plane/check/objects"
+	"github.com/headstart-mesh/headstart/shim/nodeapi/destinations"
 	"github.com/headstart-mesh/headstart/shim/nodeapi/stores"
 )
 
-// secretKey is the key of a store's Secret that becomes the daemons' file.
+// secretKey is the key of a store's, or a destination's, Secret that becomes the daemons' file.
 const secretKey = "credentials"
 
-// configuredStores is the operator's list, as the control plane has it.
-type configuredStores struct {
+// configured is a list of the operator's, as the control plane has it.
+type configured[T any] struct {
 	// from is the ConfigMap; empty: the control plane is told of none.
-	from   string
-	stores stores.Stores
+	from string
+	list T
 }
 
-// stores reads the list from where the control plane's --stores is mounted from.
-func (l *look) stores(ctx context.Context) (configuredStores, error) {
-	return l.storesOnce.get(func() (configuredStores, error) {
-		d, err := l.controlPlane(ctx)
-		if err != nil {
-			return configuredStores{}, err
-		}
-		name, key, ok := mountedFrom(d.Spec.Template.Spec, "--stores")
-		if !ok {
-			return configuredStores{}, nil
-		}
-		from := "ConfigMap " + l.Namespace + "/" + name
-		c, err := objects.Get[corev1.ConfigMap](ctx, l.Objects, objects.ConfigMaps, l.Namespace, name)
-		if err != nil {
-			return configuredStores{from: from}, err
-		}
-		text, ok := c.Data[key]
-		if !ok {
-			return configuredStores{from: from}, fmt.Errorf("%s has no key %s", from, key)
-		}
-		list, err := stores.Parse([]byte(text))
-		if err != nil {
-			return configuredStores{from: from}, fmt.Errorf("%s: %w", from, err)
-		}
-		return configuredStores{from, list}, nil
+// stores reads the list of stores.
+func (l *look) stores(ctx context.Context) (configured[stores.Stores], error) {
+	return l.storesOnce.get(func() (configured[stores.Stores], error) { return readList(ctx, l, "--stores", stores.Parse) })
+}
+
+// destinations reads the list of destinations.
+func (l *look) destinations(ctx context.Context) (configured[destinations.Destinations], error) {
+	return l.destinationsOnce.get(func() (configured[destinations.Destinations], error) {
+		return readList(ctx, l, "--destinations", func(text []byte) (destinations.Destinations, error) {
+			return destinations.Parse(text, destinations.Sandbox)
+		})
 	})
+}
+
+// readList reads a list from where the file of the control plane's flag is mounted from.
+func readList[T any](ctx context.Context, l *look, flag string, parse func([]byte) (T, error)) (configured[T], error) {
+	var none configured[T]
+	d, err := l.controlPlane(ctx)
+	if err != nil {
+		return none, err
+	}
+	name, key, ok := mountedFrom(d.Spec.Template.Spec, flag)
+	if !ok {
+		return none, nil
+	}
+	none.from = "ConfigMap " + l.Namespace + "/" + name
+	c, err := objects.Get[corev1.ConfigMap](ctx, l.Objects, objects.ConfigMaps, l.Namespace, name)
+	if err != nil {
+		return none, err
+	}
+	text, ok := c.Data[key]
+	if !ok {
+		return none, fmt.Errorf("%s has no key %s", none.from, key)
+	}
+	list, err := parse([]byte(text))
+	if err != nil {
+		return none, fmt.Errorf("%s: %w", none.from, err)
+	}
+	return configured[T]{none.from, list}, nil
 }
 
 // mountedFrom finds the ConfigMap and its key that a flag's file comes from.
@@ -102,40 +116,67 @@ func volumeSource(volumes []corev1.Volume, name, file string) (configMap, key st
 	return "", "", false
 }
 
+// listed is an entry of a list, with what it names.
+type listed struct {
+	object, secret string
+	namespaces     []string
+}
+
 func lookStores(ctx context.Context, l *look) Outcome {
-	configured, err := l.stores(ctx)
+	found, err := l.stores(ctx)
 	if err != nil {
 		return unknown("the list of stores", err)
 	}
-	if len(configured.stores) == 0 {
-		return pass("none; no function can have an input")
+	var all []listed
+	for _, s := range found.list {
+		all = append(all, listed{"store " + s.Name, s.Secret, s.Namespaces})
+	}
+	return l.lookListed(ctx, all, found.from, "none; no function can have an input")
+}
+
+func lookDestinations(ctx context.Context, l *look) Outcome {
+	found, err := l.destinations(ctx)
+	if err != nil {
+		return unknown("the list of destinations", err)
+	}
+	var all []listed
+	for _, d := range found.list {
+		all = append(all, listed{"destination " + d.Name, d.Secret, d.Namespaces})
+	}
+	return l.lookListed(ctx, all, found.from, "none; no function can have connections")
+}
+
+// lookListed looks for the Secrets and namespaces that a list names.
+func (l *look) lookListed(ctx context.Context, all []listed, from, none string) Outcome {
+	if len(all) == 0 {
+		return pass("%s", none)
 	}
 	var missing []Problem
 	unseen := 0
-	for _, s := range configured.stores {
+	for _, e := range all {
 		var secret corev1.Secret
 		var err error
-		if s.Secret != "" {
-			secret, err = objects.Get[corev1.Secret](ctx, l.Objects, objects.Secrets, l.Namespace, s.Secret)
+		if e.secret != "" {
+			secret, err = objects.Get[corev1.Secret](ctx, l.Objects, objects.Secrets, l.Namespace, e.secret)
 		}
 		switch {
-		case s.Secret == "": // Redis and HTTP may have none
+		case e.secret == "": // none is needed
 		case apierrors.IsForbidden(err):
 			unseen++
 		case apierrors.IsNotFound(err):
-			missing = append(missing, Problem{Object: "store " + s.Name, Message: "its credentials, Secret " + l.Namespace + "/" + s.Secret + ", are not there"})
+			missing = append(missing, Problem{Object: e.object, Message: "its credentials, Secret " + l.Namespace + "/" + e.secret + ", are not there"})
 		case err != nil:
-			return unknown("Secret "+s.Secret, err)
+			return unknown("Secret "+e.secret, err)
 		case len(secret.Data[secretKey]) == 0:
-			missing = append(missing, Problem{Object: "store " + s.Name, Message: "Secret " + l.Namespace + "/" + s.Secret + " has nothing under " + secretKey})
+			missing = append(missing, Problem{Object: e.object, Message: "Secret " + l.Namespace + "/" + e.secret + " has nothing under " + secretKey})
 		}
-		for _, n := range s.Namespaces {
+		for _, n := range e.namespaces {
 			if _, err := objects.Get[corev1.Namespace](ctx, l.Objects, objects.Namespaces, "", n); apierrors.IsNotFound(err) {
-				missing = append(missing, Problem{Object: "store " + s.Name, Message: "it is granted to namespace " + n + ", which is not there"})
+				missing = append(missing, Problem{Object: e.object, Message: "it is granted to namespace " + n + ", which is not there"})
 			}
 		}
 	}
-	count := fmt.Sprintf("%d in %s", len(configured.stores), configured.from)
+	count := fmt.Sprintf("%d in %s", len(all), from)
 	switch {
 	case len(missing) > 0:
 		return fail("%s", count).with(missing)

@@ -204,7 +204,7 @@ func (c *Cluster) Status() admin.Status {
 
 func (c *Cluster) function(f platform.Function, state platform.State) admin.Function {
 	about := c.Platform.About(f.Name)
-	fn := admin.Function{Workload: about.Workload, Scaler: about.Scaler, Instances: []admin.Instance{}}
+	fn := admin.Function{Workload: about.Workload, Scaler: about.Scaler, Instances: []admin.Instance{}, Connections: about.Connections}
 	for _, in := range append(about.Instances, state.Instances...) {
 		if in.Function == f.Name {
 			fn.Instances = append(fn.Instances, admin.Instance{

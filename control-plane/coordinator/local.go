@@ -233,7 +233,7 @@ func (c *Local) Logs(ctx context.Context, o admin.LogOptions, to func(admin.LogL
 func (c *Local) Status() admin.Status {
 	state := c.Platform.State()
 	s := c.status(state, func(f platform.Function) admin.Function {
-		fn := admin.Function{Deleting: f.Deleting, Instances: []admin.Instance{}}
+		fn := admin.Function{Deleting: f.Deleting, Instances: []admin.Instance{}, Connections: f.Policy.Connections.Destinations}
 		for _, in := range state.Instances {
 			if in.Function == f.Name {
 				fn.Instances = append(fn.Instances, admin.Instance{

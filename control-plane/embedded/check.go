@@ -13,6 +13,7 @@ import (
 	"strings"
 
 	"github.com/headstart-mesh/headstart/control-plane/embedded/network"
+	"github.com/headstart-mesh/headstart/shim/nodeapi/destinations"
 	"github.com/headstart-mesh/headstart/shim/nodeapi/field"
 	"github.com/headstart-mesh/headstart/shim/nodeapi/stores"
 )
@@ -47,6 +48,17 @@ func (o Options) checkSecrets() error {
 		for _, s := range list {
 			if s.Secret != "" {
 				needs = append(needs, fmt.Sprintf("store %q", s.Name))
+			}
+		}
+	}
+	if o.Destinations != "" {
+		list, err := destinations.Load(o.Destinations, destinations.Node)
+		if err != nil {
+			return fmt.Errorf("--destinations: %w", err)
+		}
+		for _, d := range list {
+			if d.Secret != "" {
+				needs = append(needs, fmt.Sprintf("destination %q", d.Name))
 			}
 		}
 	}

@@ -55,14 +55,17 @@ func TestSecretsDirectory(t *testing.T) {
 		change func(*Options)
 		want   string // "" if all is well
 	}{
-		"there":            {with, func(o *Options) { o.SecretsDir = dir }, ""},
-		"not there":        {with, func(*Options) {}, `the secrets of store "edge": open ` + dir + "/none: no such file"},
-		"a file":           {with, func(o *Options) { o.SecretsDir = list }, "not a directory"},
-		"not needed":       {"- {name: open, http: {hosts: [files.example.com]}}\n", func(*Options) {}, ""},
-		"no stores":        {"", func(o *Options) { o.Stores = "" }, ""},
-		"for Redis":        {"", func(o *Options) { o.Stores, o.Buffer.RedisSecret = "", "buffer" }, "the secrets of --buffer-redis"},
-		"stores nonsense":  {"- {name: edge}", func(*Options) {}, "--stores: "},
-		"stores not there": {"", func(o *Options) { o.Stores = dir + "/other.yaml" }, "--stores: "},
+		"there":           {with, func(o *Options) { o.SecretsDir = dir }, ""},
+		"not there":       {with, func(*Options) {}, `the secrets of store "edge": open ` + dir + "/none: no such file"},
+		"a file":          {with, func(o *Options) { o.SecretsDir = list }, "not a directory"},
+		"not needed":      {"- {name: open, http: {hosts: [files.example.com]}}\n", func(*Options) {}, ""},
+		"no stores":       {"", func(o *Options) { o.Stores = "" }, ""},
+		"for Redis":       {"", func(o *Options) { o.Stores, o.Buffer.RedisSecret = "", "buffer" }, "the secrets of --buffer-redis"},
+		"stores nonsense": {"- {name: edge}", func(*Options) {}, "--stores: "},
+		"for a destination": {"- {name: orders, postgres: {address: 'db:5432', user: orders, credentialsSecret: orders}}\n",
+			func(o *Options) { o.Stores, o.Destinations = "", list }, `the secrets of destination "orders"`},
+		"destinations nonsense": {"- {name: orders}", func(o *Options) { o.Stores, o.Destinations = "", list }, "--destinations: "},
+		"stores not there":      {"", func(o *Options) { o.Stores = dir + "/other.yaml" }, "--stores: "},
 	} {
 		write(in.stores)
 		o := Options{Stores: list, SecretsDir: filepath.Join(dir, "none")}

@@ -43,7 +43,7 @@ const (
 	gatewayWorkers = 2
 )
 
-// Options say what to start. All but Subnet, Stores, SecretsDir and OTLPForward are
+// Options say what to start. All but Subnet, Stores, Destinations, SecretsDir and OTLPForward are
 // needed.
 type Options struct {
 	// Name tells this platform's network devices from another's: letters and digits. One
@@ -64,7 +64,9 @@ type Options struct {
 	CNIPlugins string
 	// Stores is the operator's list of stores; empty: none.
 	Stores string
-	// SecretsDir holds the stores' secrets; empty: none.
+	// Destinations is the operator's list of destinations; empty: none.
+	Destinations string
+	// SecretsDir holds the secrets of both; empty: none.
 	SecretsDir string
 	// OTLPForward is the gRPC target of the user's own collector.
 	OTLPForward string
@@ -193,7 +195,7 @@ func (p *Platform) startControlPlane(ctx context.Context) error {
 		Name: controlPlaneName, Path: p.bin(controlPlaneName), Log: p.log(controlPlaneName), Restart: true,
 		Args: []string{"--state-dir", p.o.StateDir, "--run-dir", p.o.RunDir, "--listen", p.controlPlane(),
 			"--cert", files.Cert, "--key", files.Key, "--ca", files.CA, "--metrics-listen", netip.AddrPortFrom(p.network.Gateway(), metricsPort).String(),
-			"--stores", p.o.Stores,
+			"--stores", p.o.Stores, "--destinations", p.o.Destinations,
 			"--largest-input", strconv.FormatInt(p.o.Buffer.largest(), 10), "--otlp-forward", p.o.OTLPForward, "--log-level", p.o.LogLevel},
 		Ready: process.Poll(func(ctx context.Context) error {
 			_, err := p.Client().Status(ctx)

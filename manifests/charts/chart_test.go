@@ -61,7 +61,7 @@ func TestValuesAreDocumented(t *testing.T) {
 		}
 	}
 	// These are documented as a whole.
-	whole := regexp.MustCompile(`^(stores|image\.(controlplane|node|installer|prefetch)|.*\.(resources|nodeSelector|tolerations|affinity))$`)
+	whole := regexp.MustCompile(`^(stores|destinations|image\.(controlplane|node|installer|prefetch)|.*\.(resources|nodeSelector|tolerations|affinity))$`)
 	var visit func(path string, v any)
 	visit = func(path string, v any) {
 		if fields, ok := v.(map[string]any); ok && !whole.MatchString(path) {

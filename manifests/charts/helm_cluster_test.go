@@ -19,6 +19,7 @@ import (
 
 	"github.com/headstart-mesh/headstart/control-plane/apiservertest"
 	"github.com/headstart-mesh/headstart/control-plane/platform/kube"
+	"github.com/headstart-mesh/headstart/shim/nodeapi/destinations"
 	"github.com/headstart-mesh/headstart/shim/nodeapi/stores"
 )
 
@@ -40,6 +41,17 @@ stores:
   - name: web
     namespaces: [video]
     http: {hosts: [www.example.com, "10.0.0.1:8080"], privateAddresses: true}
+destinations:
+  - name: orders
+    namespaces: [video]
+    postgres: {address: "db.example.com:5432", user: orders, credentialsSecret: orders-db, tls: {serverName: db.internal}}
+  - name: sessions
+    namespaces: [other]
+    origin: node
+    unused: 5
+    redis: {address: "10.0.0.1:6379", user: app, db: 3, credentialsSecret: sessions}
+  - {name: ledger, namespaces: [video], tls: {address: "ledger:443"}}
+  - {name: legacy, namespaces: [video], tcp: {address: "legacy:9000"}}
 `
 
 // program runs one of the cluster's programs; its standard error is part of the answer
@@ -79,6 +91,10 @@ func TestWrongValuesAreRefused(t *testing.T) {
 		"image.node.digest=latest", "node.bufferLimit=1", "node.bufferRedis.address=redis://user:password@redis", "istio.extension=Lua", "nodes.bufferLimit=1", "uninstall.timeout=soon",
 		"stores[0].name=default", "stores[0].name=jobs,stores[0].namespaces={a},stores[0].redis.address=a,stores[0].redis.keyspaces={a}",
 		"stores[0].name=two,stores[0].namespaces={a},stores[0].redis.address=a:1,stores[0].redis.keyspaces={a},stores[0].http.hosts={a}",
+		"destinations[0].name=orders,destinations[0].namespaces={a}", "destinations[0].name=orders,destinations[0].tcp.address=a:1",
+		"destinations[0].name=orders,destinations[0].namespaces={a},destinations[0].tcp.address=a",
+		"destinations[0].name=orders,destinations[0].namespaces={a},destinations[0].tcp.address=a:1,destinations[0].tls.address=a:1",
+		"destinations[0].name=orders,destinations[0].namespaces={a},destinations[0].postgres.address=a:1",
 		"controlplane.logLevel=loud", "istio.extensionURL=registry", "image.registry=https://images.example.com",
 	} {
 		if out, err := program(t, "", "helm", "template", "headstart", "--set", set); err == nil || !strings.Contains(out, "don't meet the specifications of the schema") {
@@ -110,6 +126,24 @@ func documentIn(t *testing.T, rendered, kind, namespace, name string) map[string
 	}
 	t.Fatalf("there is no %s %s", kind, name)
 	return nil
+}
+
+func TestTheControlPlaneTakesTheDestinations(t *testing.T) {
+	out := must(t, values, "helm", "template", "headstart", "-n", namespace, "-f", "-")
+	data, _ := document(t, out, "ConfigMap", "headstart-stores")["data"].(map[string]any)
+	text, _ := data["destinations.yaml"].(string)
+	ds, err := destinations.Parse([]byte(text), destinations.Sandbox)
+	if err != nil || len(ds) != 4 || ds[0].TLS.ServerName != "db.internal" || ds[1].Unused != 5 || ds[1].DB != 3 || ds[3].Kind != "tcp" {
+		t.Errorf("%+v, %v in\n%s", ds, err, text)
+	}
+	for _, secret := range []string{"orders-db", "sessions"} {
+		if !strings.Contains(out, "- secret: {name: "+secret+", items:") {
+			t.Errorf("the daemons have no secret %s", secret)
+		}
+	}
+	if !strings.Contains(out, `{"name":["sessions"],"namespaces":["other"]}`) || strings.Contains(out, "DESTINATIONS") {
+		t.Error("the admission policies lack the destinations")
+	}
 }
 
 func TestTheControlPlaneTakesTheStores(t *testing.T) {

@@ -26,6 +26,7 @@ import (
 	"github.com/headstart-mesh/headstart/control-plane/platform/kube"
 	"github.com/headstart-mesh/headstart/control-plane/xds"
 	"github.com/headstart-mesh/headstart/shim/nodeapi"
+	"github.com/headstart-mesh/headstart/shim/nodeapi/destinations"
 	"github.com/headstart-mesh/headstart/shim/nodeapi/serve"
 	"github.com/headstart-mesh/headstart/shim/nodeapi/stores"
 	"github.com/headstart-mesh/headstart/shim/nodeapi/tracing"
@@ -48,6 +49,10 @@ func runKubernetes(ctx context.Context, c config) (err error) {
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	allowed, err := c.allowedStores()
+	if err != nil {
+		return err
+	}
+	reachable, err := c.allowedDestinations(destinations.Sandbox)
 	if err != nil {
 		return err
 	}
@@ -92,7 +97,7 @@ func runKubernetes(ctx context.Context, c config) (err error) {
 	cp := coordinator.NewCluster(clients, coordinator.ClusterConfig{InCharge: turn.Held, Namespaces: c.functionNamespaces,
 		FunctionsPerNamespace: c.functionsPerNamespace, LabelNodes: c.labelNodes,
 		Mesh: istio.NewWriter(meshObjects, istio.Config{RootNamespace: c.istioRoot, Revision: c.istioRevision}, log)},
-		coordinator.Parts{Stores: allowed, Traces: traces, Key: key, Metrics: registry, Log: log})
+		coordinator.Parts{Stores: allowed, Destinations: reachable, Traces: traces, Key: key, Metrics: registry, Log: log})
 
 	// A state that is not known yet is told to nobody: hot functions would look cold.
 	g.Go(func() error { cp.Platform.Run(ctx); return nil })
@@ -205,6 +210,14 @@ func (c config) allowedStores() (stores.Stores, error) {
 		return nil, nil
 	}
 	return stores.Load(c.stores)
+}
+
+// allowedDestinations are the operator's; standard is the origin of those that name none.
+func (c config) allowedDestinations(standard destinations.Origin) (destinations.Destinations, error) {
+	if c.destinations == "" {
+		return nil, nil
+	}
+	return destinations.Load(c.destinations, standard)
 }
 
 // loopback is how this process reaches its own listener on address.

@@ -24,6 +24,7 @@ import (
 	"github.com/headstart-mesh/headstart/control-plane/trace"
 	"github.com/headstart-mesh/headstart/control-plane/xds"
 	"github.com/headstart-mesh/headstart/shim/nodeapi"
+	"github.com/headstart-mesh/headstart/shim/nodeapi/destinations"
 	"github.com/headstart-mesh/headstart/shim/nodeapi/peertls"
 	"github.com/headstart-mesh/headstart/shim/nodeapi/serve"
 	"github.com/headstart-mesh/headstart/shim/nodeapi/tracing"
@@ -52,6 +53,10 @@ func runLocal(ctx context.Context, c config) (err error) {
 	if err != nil {
 		return err
 	}
+	reachable, err := c.allowedDestinations(destinations.Node)
+	if err != nil {
+		return err
+	}
 	serverTLS, _, err := peertls.Load(c.cert, c.key, c.ca)
 	if err != nil {
 		return err
@@ -76,7 +81,7 @@ func runLocal(ctx context.Context, c config) (err error) {
 	// Nodes and gateways -> platform -> nodes and gateways.
 	cp, err := coordinator.NewLocal(
 		coordinator.LocalConfig{StateDir: c.stateDir, RunDir: c.runDir, LargestInput: c.largestInput},
-		coordinator.Parts{Stores: allowed, Traces: traces, Key: key, Metrics: registry, Log: log})
+		coordinator.Parts{Stores: allowed, Destinations: reachable, Traces: traces, Key: key, Metrics: registry, Log: log})
 	if err != nil {
 		return err
 	}

@@ -99,6 +99,7 @@ func TestRunSaysWhatItCannotUse(t *testing.T) {
 		"certificate":   {func(c *config) { c.cert = "/none.pem" }, "loading certificate /none.pem and its key"},
 		"authority":     {func(c *config) { c.ca = "/none.pem" }, "reading authority: open /none.pem"},
 		"stores":        {func(c *config) { c.stores = "/none.yaml" }, "/none.yaml"},
+		"destinations":  {func(c *config) { c.destinations = "/gone.yaml" }, "/gone.yaml"},
 		"run directory": {func(c *config) { c.runDir = filepath.Join(c.cert, "run") }, "making the directory for sockets"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -25,6 +25,7 @@ type config struct {
 	listen, metrics  string
 	cert, key, ca    string
 	stores           string
+	destinations     string
 	largestInput     int64
 	otlpForward      string
 	logLevel         string
@@ -100,6 +101,8 @@ writes the mesh's EnvoyFilters, and has TCP ports in place of the sockets.`,
 	f.StringVar(&c.key, "key", "", "private key of --cert (PEM)")
 	f.StringVar(&c.ca, "ca", "", "certificate authority of the nodes (PEM)")
 	f.StringVar(&c.stores, "stores", "", "the operator's list of stores that inputs may come from (YAML); empty: none")
+	f.StringVar(&c.destinations, "destinations", "",
+		"the operator's list of destinations that functions may be connected to (YAML); empty: none")
 	f.Int64Var(
 		&c.largestInput, "largest-input", 0,
 		"bytes that an input can have in a node's buffer: deploying a function with a larger limit causes a warning; 0: not known",

@@ -116,6 +116,7 @@ func printTables(out io.Writer, s admin.Status, now time.Time, noNode, noFunctio
 		printTable(out, "", nodeRows(s.Nodes), "\nNODE", "PROBLEM", "FIX"),
 		printTable(out, "", siteRows(s.Nodes), "\nSITE", "NODES"),
 		printTable(out, noFunction, functions, header...),
+		printTable(out, "", connectionRows(s.Functions), "\nFUNCTION", "CONNECTIONS"),
 		printTable(out, "", events, "\nFUNCTION", "AGO", "TIMES", "NODE", "EVENT"),
 		printLastLines(out, s.Functions),
 		printTable(out, "", routingRows(s.Routing), "\nROUTING OF", "AT GATEWAYS", "PROBLEM"),
@@ -181,6 +182,17 @@ func nodeRows(nodes []admin.Node) [][]string {
 	for _, n := range nodes {
 		for _, p := range n.Problems {
 			rows = append(rows, []string{n.Name, p.Message, p.Fix})
+		}
+	}
+	return rows
+}
+
+// connectionRows are the functions with connections.
+func connectionRows(functions []admin.Function) [][]string {
+	rows := [][]string{}
+	for _, f := range functions {
+		if len(f.Connections) > 0 {
+			rows = append(rows, []string{f.Name, strings.Join(f.Connections, ", ")})
 		}
 	}
 	return rows

@@ -53,7 +53,7 @@ else is removed when the command ends.`,
 				}
 				o.BinDir = filepath.Dir(self)
 			}
-			if err := makeAbsolute(&o.StateDir, &o.RunDir, &o.BinDir, &o.CNIPlugins, &o.Stores, &o.SecretsDir); err != nil {
+			if err := makeAbsolute(&o.StateDir, &o.RunDir, &o.BinDir, &o.CNIPlugins, &o.Stores, &o.Destinations, &o.SecretsDir); err != nil {
 				return err
 			}
 			return up(cmd, o)
@@ -70,7 +70,9 @@ else is removed when the command ends.`,
 	f.StringVar(&o.BinDir, "bin-dir", "", "directory of Headstart's programs, Envoy and the filter (default: this program's own)")
 	f.StringVar(&o.CNIPlugins, "cni-plugins", "/usr/lib/cni", "directory of the CNI plugins bridge and host-local")
 	f.StringVar(&o.Stores, "stores", "", "list of the stores that inputs may come from (docs/reference/stores.md)")
-	f.StringVar(&o.SecretsDir, "secrets-dir", "/etc/headstart/secrets", "directory of the stores' secrets, one file per name")
+	f.StringVar(&o.Destinations, "destinations", "",
+		"list of the destinations that functions may be connected to (docs/reference/connections.md)")
+	f.StringVar(&o.SecretsDir, "secrets-dir", "/etc/headstart/secrets", "directory of the secrets of stores and destinations, one file per name")
 	f.StringVar(&subnet, "subnet", network.DefaultSubnet.String(), "IPv4 range for nodes and sandboxes")
 	f.Uint32Var(&o.GatewayPort, "gateway-port", 8080, "port of each node's gateway")
 	f.Int64Var(&o.Buffer.Disk, "buffer-limit", 4<<30, "bytes of inputs that each node may have on disk at a time")

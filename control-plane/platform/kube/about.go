@@ -21,6 +21,8 @@ type About struct {
 	// Instances are those of a function of Knative's, which State does not have: requests
 	// find their way to them by Knative.
 	Instances []platform.Instance
+	// Connections are the destinations of those of its pods that have a node.
+	Connections []string
 }
 
 // About returns what is known of a function, nothing of one that is none.
@@ -48,6 +50,13 @@ func (p *Platform) About(name string) About {
 		}
 		a.Instances = append(a.Instances, in)
 	}
+	for _, own := range p.own {
+		if own.connections.GetName() == name {
+			a.Connections = append(a.Connections, own.connections.GetDestinations()...)
+		}
+	}
+	slices.Sort(a.Connections)
+	a.Connections = slices.Compact(a.Connections)
 	slices.SortFunc(a.Instances, func(a, b platform.Instance) int { return cmp.Compare(a.ID, b.ID) })
 	return a
 }

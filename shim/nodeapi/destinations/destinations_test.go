@@ -132,6 +132,7 @@ func TestParseRefusesAField(t *testing.T) {
 		{"db.example.com:5432", "db.example.com", `[0].postgres.address: "db.example.com" has no port; ` + address},
 		{"db.example.com:5432", "postgres://me:hunter2@db:5432", `[0].postgres.address: "postgres://***@db:5432" holds a user or password; name the user by user, and put the password into the secret that credentialsSecret names`},
 		{"db.example.com:5432", "db:0", `[0].postgres.address: "db:0" is not host:port; ` + address},
+		{"db.example.com:5432", "169.254.169.254:80", `[0].postgres.address: "169.254.169.254:80" is no server's address; ` + address},
 		{"db.example.com:5432", "DB:5432", `[0].postgres.address: "DB:5432" is not host:port; ` + address},
 		{"    user: orders\n", "", "[0].postgres.user: is missing; name the user that the sessions are logged in as"},
 		{"user: orders\n", `user: "a\0b"` + "\n", `[0].postgres.database: "a\x00b" is not a name; use at most 63 bytes without control characters` + "\n" + `[0].postgres.user: "a\x00b" is not a name; use at most 63 bytes without control characters`},

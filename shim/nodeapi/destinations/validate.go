@@ -5,6 +5,7 @@ import (
 	"crypto/x509"
 	"encoding/pem"
 	"fmt"
+	"net/netip"
 	"strconv"
 	"strings"
 	"unicode"
@@ -141,6 +142,10 @@ func addressProblem(a string) (problem, fix string) {
 		return "has no port", addressFix
 	case reference.HTTPBuckets.Problem(a) != "":
 		return "is not host:port", addressFix
+	}
+	// The metadata of clouds is there, and no server.
+	if at, err := netip.ParseAddrPort(a); err == nil && (at.Addr().IsLinkLocalUnicast() || at.Addr().IsMulticast() || at.Addr().IsUnspecified()) {
+		return "is no server's address", addressFix
 	}
 	return "", ""
 }

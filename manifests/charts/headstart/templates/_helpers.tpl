@@ -45,6 +45,15 @@ imagePullSecrets:
 {{- $list | toJson }}
 {{- end }}
 
+{{- /* headstart.destinations is the list of destinations in the same way. */}}
+{{- define "headstart.destinations" -}}
+{{- $list := list }}
+{{- range .Values.destinations }}
+{{- $list = append $list (dict "name" (list .name) "namespaces" (.namespaces | default list)) }}
+{{- end }}
+{{- $list | toJson }}
+{{- end }}
+
 {{- /* headstart.off are the parts that are switched off, as the values call them. */}}
 {{- define "headstart.off" -}}
 {{- $off := list }}
