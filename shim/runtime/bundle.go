@@ -27,6 +27,10 @@ type bundle struct {
 	config []byte
 	mode   fs.FileMode
 	facts  spec.Facts
+	// without is the specification without a listener for the program's connections; nil: there is none in it.
+	without []byte
+	// unasked is why there is none though the container was described with it.
+	unasked *lapse
 }
 
 // openBundle reads the bundle at path dir. The caller has to Close it.
@@ -89,6 +93,7 @@ func (b *bundle) apply(at Node, id string, d *nodeapi.DescribeResponse, has serv
 	if err := b.write(config); err != nil {
 		return &lapse{bundleUnwritable, fmt.Errorf("writing the bundle's specification: %w", err)}
 	}
+	b.config = config
 	return nil
 }
 

@@ -70,6 +70,7 @@ const (
 	descriptorsMissing = "DescriptorsMissing"
 	volumesMissing     = "VolumesMissing"
 	endpointFailed     = "EndpointFailed"
+	connectUnavailable = "ConnectUnavailable"
 )
 
 // lapse is why a sandbox goes without what belongs in it.

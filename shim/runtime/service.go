@@ -7,8 +7,10 @@ package runtime
 import (
 	"context"
 	"fmt"
+	"maps"
 	"net"
 	"os"
+	"slices"
 	"sync"
 	"syscall"
 	"time"
@@ -26,6 +28,7 @@ import (
 	"github.com/headstart-mesh/headstart/shim/nodeapi/endpoints"
 	"github.com/headstart-mesh/headstart/shim/nodeapi/streams"
 	"github.com/headstart-mesh/headstart/shim/nodeapi/tracing"
+	"github.com/headstart-mesh/headstart/shim/runtime/notify"
 	"github.com/headstart-mesh/headstart/shim/runtime/spec"
 )
 
@@ -44,8 +47,10 @@ type Service struct {
 	served map[string]*endpoint  // by the sandbox and the endpoint's name
 	// conversations are by the sandbox.
 	conversations map[string]*conversation
-	home          string     // the bundle of the pod's first container
-	ending        sync.Mutex // held while endpoints end; taken after mu
+	// listeners are of containers whose connections the daemon is asked about.
+	listeners map[string]*notify.Listener
+	home      string     // the bundle of the pod's first container
+	ending    sync.Mutex // held while endpoints end; taken after mu
 
 	// listens is endpoints.Listen, which takes root.
 	listens func(ctx context.Context, namespace string) (*net.TCPListener, error)
@@ -74,7 +79,7 @@ func New(inner taskAPI.TTRPCTaskService, at Node, version string) *Service {
 	return &Service{TTRPCTaskService: inner, node: at, version: version,
 		traces: make(map[string]*trace), pods: make(map[string]*container), jobs: make(map[string]*waiting),
 		files: make(map[string][]*os.File), served: make(map[string]*endpoint), listens: endpoints.Listen,
-		conversations: make(map[string]*conversation), dials: streams.In}
+		conversations: make(map[string]*conversation), listeners: make(map[string]*notify.Listener), dials: streams.In}
 }
 
 // RegisterTTRPC serves the task API as containerd 2 and as containerd 1 call it.
@@ -127,6 +132,12 @@ func (s *Service) Create(ctx context.Context, r *taskAPI.CreateTaskRequest) (*ta
 		span.SetAttributes(tracing.Degraded.String(missed.reason))
 	}
 	res, err := s.TTRPCTaskService.Create(ctx, r)
+	if err != nil {
+		res, b.unasked, err = s.createWithout(ctx, r, b, err)
+	}
+	if b.unasked != nil {
+		span.SetAttributes(tracing.Degraded.String(b.unasked.reason))
+	}
 	s.disinherit(r.ID)
 	end(span, err)
 	if err != nil {
@@ -193,7 +204,7 @@ func (s *Service) prepare(ctx context.Context, r *taskAPI.CreateTaskRequest, b *
 		return description, missed
 	}
 	s.bequeath(r.ID, files)
-	s.converse(r.ID, b, description)
+	b.unasked = s.notify(ctx, r.ID, b, description, s.converse(r.ID, b, description))
 	return description, nil
 }
 
@@ -268,7 +279,11 @@ func (s *Service) Close(context.Context) error {
 	for _, c := range s.conversations {
 		c.stop()
 	}
+	listeners := slices.Collect(maps.Keys(s.listeners))
 	s.mu.Unlock()
+	for _, id := range listeners {
+		s.unnotify(id)
+	}
 	s.background.Wait()
 	return nil
 }
@@ -287,6 +302,7 @@ func (s *Service) expectEnd(id string, of spec.Facts) {
 // gone tells the daemon of a container's end while the caller goes on. A daemon that is
 // away learns it from the control plane, by the pod's end.
 func (s *Service) gone(id string) {
+	s.unnotify(id)
 	s.mu.Lock()
 	end := s.leaveEndpoints(id)
 	s.leaveConversation(id)

@@ -2,9 +2,16 @@ package runtime
 
 import (
 	"context"
+	"errors"
+	goruntime "runtime"
+
+	taskAPI "github.com/containerd/containerd/api/runtime/task/v3"
+	"github.com/containerd/log"
 
 	"github.com/headstart-mesh/headstart/shim/nodeapi"
 	"github.com/headstart-mesh/headstart/shim/nodeapi/streams"
+	"github.com/headstart-mesh/headstart/shim/runtime/notify"
+	"github.com/headstart-mesh/headstart/shim/runtime/spec"
 )
 
 // conversation is a sandbox's with the daemon about streams, for as long as it has containers that were told of it.
@@ -46,5 +53,81 @@ func (s *Service) leaveConversation(container string) {
 			delete(s.conversations, sandbox)
 			c.stop()
 		}
+	}
+}
+
+// notify has the daemon asked about the connections of a container that is described so. The container goes without if that
+// cannot be, and the daemon hears why.
+func (s *Service) notify(ctx context.Context, id string, b *bundle, d *nodeapi.DescribeResponse, shim *streams.Shim) *lapse {
+	if !d.GetConnect() || shim == nil {
+		return nil
+	}
+	err := notify.Available()
+	var l *notify.Listener
+	if err == nil {
+		l, err = notify.Listen(b.path, shim)
+	}
+	if err == nil {
+		s.mu.Lock()
+		s.listeners[id] = l
+		s.mu.Unlock()
+		err = b.notify(l.Path())
+	}
+	if err == nil {
+		return nil
+	}
+	return s.unavailable(ctx, id, shim, err)
+}
+
+func (s *Service) unavailable(ctx context.Context, id string, shim *streams.Shim, why error) *lapse {
+	s.unnotify(id)
+	log.G(ctx).WithError(why).WithField("sandbox", id).WithField("reason", connectUnavailable).
+		Warn("a program connects without the daemon")
+	shim.Lapse(connectUnavailable, why.Error())
+	return &lapse{connectUnavailable, why}
+}
+
+// notify has connect(2) wait for the answers of a listener, until revert.
+func (b *bundle) notify(listener string) error {
+	without := b.config
+	config, err := spec.Notify(without, listener, goruntime.GOARCH)
+	if err != nil {
+		return err
+	}
+	if err := b.write(config); err != nil {
+		return err
+	}
+	b.without = without
+	return nil
+}
+
+// createWithout has a container created that runc, or the kernel, did not create with a listener.
+func (s *Service) createWithout(ctx context.Context, r *taskAPI.CreateTaskRequest, b *bundle, failed error) (
+	*taskAPI.CreateTaskResponse, *lapse, error,
+) {
+	s.mu.Lock()
+	c := s.conversations[b.facts.SandboxID(r.ID)]
+	s.mu.Unlock()
+	if b.without == nil || c == nil || ctx.Err() != nil {
+		return nil, nil, failed
+	}
+	if err := b.write(b.without); err != nil {
+		return nil, nil, errors.Join(failed, err)
+	}
+	res, err := s.TTRPCTaskService.Create(ctx, r)
+	if err != nil {
+		return nil, nil, err // it is for another reason
+	}
+	return res, s.unavailable(ctx, r.ID, c.shim, failed), nil
+}
+
+// unnotify ends a container's listener.
+func (s *Service) unnotify(id string) {
+	s.mu.Lock()
+	l := s.listeners[id]
+	delete(s.listeners, id)
+	s.mu.Unlock()
+	if l != nil {
+		l.Close()
 	}
 }

@@ -27,8 +27,9 @@ type Hub struct {
 	// Connect is asked what a program's connection to one of the sandbox's targets is; nil, of it or of its result: the
 	// program connects on its own. The file is the hub's to close. It is set before Serve.
 	Connect func(ctx context.Context, sandbox string, at netip.AddrPort) (*os.File, error)
-	// Lapse hears why a sandbox's shim asks about no connections. It is set before Serve; nil: nobody hears.
-	Lapse func(sandbox, reason string)
+	// Lapse hears that a sandbox's shim asks about no connections: a reason, and why, in words. It is set before Serve; nil:
+	// nobody hears.
+	Lapse func(sandbox, reason, why string)
 
 	log *slog.Logger
 
@@ -110,7 +111,7 @@ func (h *Hub) take(ctx context.Context, conn *net.UnixConn) error {
 	}
 	c.hear = func(m message) {
 		if m.Lapse != "" && h.Lapse != nil {
-			h.Lapse(sandbox, m.Lapse)
+			h.Lapse(sandbox, m.Lapse, m.Error)
 		}
 	}
 	h.enter(sandbox, c)

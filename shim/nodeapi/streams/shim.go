@@ -19,6 +19,8 @@ const (
 	// lastBytes is how long joined streams have when the sandbox ends: their program has, and its last bytes are on their
 	// way.
 	lastBytes = time.Second
+	// whyLimit bounds the words of a lapse, in bytes: runc may say much.
+	whyLimit = 512
 )
 
 // retry paces the search for a daemon: one that is replaced is away for less than a second. Tests shorten it.
@@ -32,7 +34,7 @@ type Shim struct {
 	mu      sync.Mutex
 	daemon  *conversation // nil: it is away
 	targets map[netip.AddrPort]bool
-	lapse   string
+	lapse   message
 	ended   bool
 	pairs   map[*pair]bool
 	joined  sync.WaitGroup
@@ -69,8 +71,8 @@ func (s *Shim) converse(ctx context.Context, socket string) error {
 	s.mu.Lock()
 	// Before the daemon may ask, and before anybody else says a word.
 	err = c.send(parcel{message: message{Sandbox: s.sandbox}})
-	if err == nil && s.lapse != "" {
-		err = c.send(parcel{message: message{Lapse: s.lapse}})
+	if err == nil && s.lapse.Lapse != "" {
+		err = c.send(parcel{message: s.lapse})
 	}
 	if err == nil {
 		s.daemon = c
@@ -87,13 +89,13 @@ func (s *Shim) converse(ctx context.Context, socket string) error {
 	return c.run(ctx)
 }
 
-// Lapse tells the daemon, and each later one, why programs' connections are not asked about.
-func (s *Shim) Lapse(reason string) {
+// Lapse tells the daemon, and each later one, that programs' connections are not asked about, and why, in words.
+func (s *Shim) Lapse(reason, why string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.lapse = reason
+	s.lapse = message{Lapse: reason, Error: why[:min(len(why), whyLimit)]}
 	if s.daemon != nil {
-		_ = s.daemon.send(parcel{message: message{Lapse: reason}}) // the next one is told
+		_ = s.daemon.send(parcel{message: s.lapse}) // the next one is told
 	}
 }
 

@@ -285,7 +285,7 @@ func TestConnect(t *testing.T) {
 		return r, err
 	}
 	lapses := make(chan string, 8)
-	h.Lapse = func(of, reason string) { lapses <- of + ": " + reason }
+	h.Lapse = func(of, reason, why string) { lapses <- of + ": " + reason + ": " + why }
 	s := streams.NewShim(sandbox, streams.HostNetwork)
 	if f, err := s.Connect(within(t), far); f != nil || err != nil || s.Targets(far) {
 		t.Errorf("%v, %v, without a daemon", f, err)
@@ -311,8 +311,8 @@ func TestConnect(t *testing.T) {
 	}
 	h.Targets(sandbox, []netip.AddrPort{other})
 	eventually(t, func() bool { return s.Targets(other) && !s.Targets(far) })
-	s.Lapse("ConnectUnavailable")
-	if got := <-lapses; got != sandbox+": ConnectUnavailable" {
+	s.Lapse("ConnectUnavailable", "no kernel")
+	if got := <-lapses; got != sandbox+": ConnectUnavailable: no kernel" {
 		t.Errorf("heard %q", got)
 	}
 	stop()

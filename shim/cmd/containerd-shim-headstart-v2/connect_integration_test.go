@@ -1,0 +1,199 @@
+//go:build integration
+
+package main
+
+import (
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	containerd "github.com/containerd/containerd/v2/client"
+	"github.com/containerd/containerd/v2/contrib/seccomp"
+	"github.com/containerd/containerd/v2/pkg/oci"
+	"github.com/google/go-cmp/cmp"
+	"github.com/opencontainers/runtime-spec/specs-go"
+	"google.golang.org/grpc"
+
+	"github.com/headstart-mesh/headstart/shim/nodeapi"
+	"github.com/headstart-mesh/headstart/shim/nodeapi/streams"
+)
+
+// orders is an address that nobody is reached at but by the daemon.
+var orders = netip.MustParseAddrPort("198.51.100.7:5432")
+
+// saying is a server that answers each connection with its name.
+func saying(t *testing.T, name string) netip.AddrPort {
+	t.Helper()
+	l, err := net.Listen("tcp4", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var answering sync.WaitGroup
+	answering.Go(func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			answering.Go(func() {
+				defer c.Close()
+				_ = c.SetDeadline(time.Now().Add(patience))
+				if _, err := c.Read(make([]byte, 1)); err == nil {
+					io.WriteString(c, name)
+				}
+			})
+		}
+	})
+	t.Cleanup(func() { l.Close(); answering.Wait() })
+	return netip.MustParseAddrPort(l.Addr().String())
+}
+
+// connecting is a daemon that has connections to orders.
+type connecting struct {
+	*streams.Hub
+	handed  atomic.Int64
+	lapses  chan string
+	targets []netip.AddrPort
+}
+
+func newConnecting(t *testing.T, n *node, pool netip.AddrPort) *connecting {
+	t.Helper()
+	d := &connecting{Hub: streams.NewHub(slog.New(slog.DiscardHandler)), lapses: make(chan string, 8)}
+	ready := make(chan *os.File, 8)
+	stop := make(chan struct{})
+	var filling sync.WaitGroup
+	filling.Go(func() {
+		for {
+			c, err := net.Dial("tcp", pool.String())
+			if err != nil {
+				return
+			}
+			f, err := c.(*net.TCPConn).File()
+			c.Close()
+			if err != nil {
+				return
+			}
+			select {
+			case ready <- f:
+			case <-stop:
+				f.Close()
+				return
+			}
+		}
+	})
+	d.Hub.Connect = func(ctx context.Context, sandbox string, at netip.AddrPort) (*os.File, error) {
+		if sandbox != "ours" || at != orders {
+			t.Errorf("%s connects to %s", sandbox, at)
+		}
+		select {
+		case f := <-ready:
+			d.handed.Add(1)
+			return f, nil
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+	d.Hub.Lapse = func(_, reason, why string) { d.lapses <- reason + ": " + why }
+	d.Targets("ours", []netip.AddrPort{orders})
+	n.serve(t, "node.sock", func(s *grpc.Server) {
+		nodeapi.RegisterSandboxesServer(s, daemon{ours: &nodeapi.DescribeResponse{Streams: true, Connect: true}})
+	})
+	l, err := net.Listen("unixpacket", streams.Path(n.path("node.sock")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	served := make(chan error)
+	go func() { served <- d.Serve(ctx)(l) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-served; err != nil {
+			t.Error(err)
+		}
+		close(stop)
+		filling.Wait()
+		for len(ready) > 0 {
+			(<-ready).Close()
+		}
+	})
+	return d
+}
+
+// program is a container's, in the node's network, with what Debian has.
+func (n *node) program(t *testing.T, opts []oci.SpecOpts, args ...string) *sandbox {
+	t.Helper()
+	rootfs := n.path("rootfs")
+	var mounts []specs.Mount
+	for _, dir := range []string{"/usr", "/lib", "/lib64", "/etc"} {
+		if err := os.MkdirAll(filepath.Join(rootfs, dir), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		mounts = append(mounts, specs.Mount{Destination: dir, Type: "bind", Source: dir, Options: []string{"rbind", "ro"}})
+	}
+	build(t, "./testdata/connects", filepath.Join(rootfs, "connects"))
+	script, err := os.ReadFile("testdata/connects.py")
+	if err := errors.Join(err, os.WriteFile(filepath.Join(rootfs, "connects.py"), script, 0o644)); err != nil {
+		t.Fatal(err)
+	}
+	return n.sandbox(t, "ours", containerd.WithNewSpec(append([]oci.SpecOpts{oci.WithRootFSPath(rootfs), oci.WithMounts(mounts),
+		oci.WithProcessArgs(args...), oci.WithHostNamespace(specs.NetworkNamespace)}, opts...)...))
+}
+
+// A program that knows nothing of it, and connects in any way, gets the daemon's connections to the addresses that these are
+// for, under the runtime's own profile and without one. It connects to all others on its own.
+func TestProgramsGetConnections(t *testing.T) {
+	for name, opts := range map[string][]oci.SpecOpts{"no profile": nil, "the default profile": {seccomp.WithDefaultProfile()}} {
+		t.Run(name, func(t *testing.T) {
+			n := newNode(t)
+			d := newConnecting(t, n, saying(t, "pooled"))
+			direct := saying(t, "direct").String()
+			t.Run("Go", func(t *testing.T) {
+				s := n.program(t, opts, "/connects", "20", orders.String(), direct)
+				defer s.remove(t)
+				var got map[string]struct {
+					Said   string
+					Wrong  int
+					Micros float64
+				}
+				if err := s.views.Decode(&got); err != nil {
+					t.Fatal(err)
+				}
+				if o := got[orders.String()]; o.Said != "pooled" || o.Wrong > 0 {
+					t.Errorf("the daemon's: %+v", o)
+				}
+				if o := got[direct]; o.Said != "direct" || o.Wrong > 0 {
+					t.Errorf("another: %+v", o)
+				}
+				if d.handed.Load() != 20 {
+					t.Errorf("%d connections were handed over", d.handed.Load())
+				}
+			})
+			t.Run("Python", func(t *testing.T) {
+				s := n.program(t, opts, "/usr/bin/python3", "/connects.py", orders.Addr().String(), "5432")
+				defer s.remove(t)
+				var got map[string]string
+				if err := s.views.Decode(&got); err != nil {
+					t.Fatal(err)
+				}
+				want := map[string]string{"plain": "pooled", "timeout": "pooled", "epoll": "pooled", "streams": "pooled",
+					"again": "pooled OSError 106", "bound": "pooled (1, 1) False", "forked": "pooled", "threaded": "pooled 8",
+					"executed": "pooled", "datagrams": "('198.51.100.7', 5432)", "local": "FileNotFoundError"}
+				if diff := cmp.Diff(want, got); diff != "" {
+					t.Errorf("-want +got\n%s", diff)
+				}
+			})
+			if len(d.lapses) > 0 {
+				t.Errorf("a lapse: %s", <-d.lapses)
+			}
+		})
+	}
+}

@@ -1,0 +1,311 @@
+package notify
+
+import (
+	"context"
+	"encoding/binary"
+	"net/netip"
+	"runtime"
+	"sync"
+	"time"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+const (
+	// askTimeout bounds what a call waits for the daemon, whose connections are there or not. A program that does not want
+	// to wait for its connection waits for this.
+	askTimeout = time.Second
+	// askingLimit is how many calls of a listener are asked about at a time. Further ones go on by themselves.
+	askingLimit = 64
+	// answeredLimit is how many interrupted calls are remembered.
+	answeredLimit = 256
+)
+
+// call is struct seccomp_notif.
+type call struct {
+	id    uint64
+	pid   uint32
+	flags uint32
+	nr    int32
+	arch  uint32
+	ip    uint64
+	args  [6]uint64
+}
+
+// reply is struct seccomp_notif_resp.
+type reply struct {
+	id    uint64
+	value int64
+	errno int32
+	flags uint32
+}
+
+// adding is struct seccomp_notif_addfd.
+type adding struct {
+	id       uint64
+	flags    uint32
+	from, to uint32
+	toFlags  uint32
+}
+
+func ioctl(fd int, request uintptr, argument unsafe.Pointer) error {
+	if _, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), request, uintptr(argument)); errno != 0 {
+		return errno
+	}
+	return nil
+}
+
+// calls are those that come by one listener.
+type calls struct {
+	fd    int
+	asker Asker
+	fixer *fixer
+
+	places chan struct{}
+	asking sync.WaitGroup
+	ctx    context.Context
+	cancel context.CancelFunc
+
+	mu sync.Mutex
+	// answered are connections, by their cookies, whose call was interrupted by a signal when they were in place: the
+	// program makes it again.
+	answered map[uint64]bool
+}
+
+func newCalls(fd int, asker Asker, f *fixer) *calls {
+	c := &calls{fd: fd, asker: asker, fixer: f, places: make(chan struct{}, askingLimit), answered: map[uint64]bool{}}
+	c.ctx, c.cancel = context.WithCancel(context.Background())
+	return c
+}
+
+// answer answers calls until no process is left that makes any, or wake is at its end. It has a thread of its own: Go's
+// poller would take longer to wake it than the kernel takes for the call.
+func (c *calls) answer(wake int) {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	defer unix.Close(c.fd)
+	defer c.asking.Wait()
+	defer c.cancel()
+	// The program's thread waits for this one. (An older kernel, before 6.6, wakes it elsewhere.)
+	_, _, _ = unix.Syscall(unix.SYS_IOCTL, uintptr(c.fd), unix.SECCOMP_IOCTL_NOTIF_SET_FLAGS, unix.SECCOMP_USER_NOTIF_FD_SYNC_WAKE_UP)
+	for {
+		ready := []unix.PollFd{{Fd: int32(c.fd), Events: unix.POLLIN}, {Fd: int32(wake)}}
+		if _, err := unix.Poll(ready, -1); err == unix.EINTR {
+			continue
+		} else if err != nil || ready[1].Revents != 0 || ready[0].Revents&unix.POLLIN == 0 {
+			return
+		}
+		var q call // the kernel takes none that is not empty
+		if ioctl(c.fd, unix.SECCOMP_IOCTL_NOTIF_RECV, unsafe.Pointer(&q)) != nil {
+			continue // it was interrupted meanwhile
+		}
+		at, is := c.target(q)
+		if !is {
+			c.pass(q)
+			continue
+		}
+		select {
+		case c.places <- struct{}{}:
+			c.asking.Go(func() {
+				defer func() { <-c.places }()
+				if !c.replace(q, at) {
+					c.pass(q)
+				}
+			})
+		default:
+			c.pass(q)
+		}
+	}
+}
+
+// pass has the call go on in the kernel. One that was interrupted is nobody's any more.
+func (c *calls) pass(q call) {
+	r := reply{id: q.id, flags: unix.SECCOMP_USER_NOTIF_FLAG_CONTINUE}
+	_ = ioctl(c.fd, unix.SECCOMP_IOCTL_NOTIF_SEND, unsafe.Pointer(&r))
+}
+
+// succeed has the call return without an error. False: it was interrupted.
+func (c *calls) succeed(q call) bool {
+	r := reply{id: q.id}
+	return ioctl(c.fd, unix.SECCOMP_IOCTL_NOTIF_SEND, unsafe.Pointer(&r)) == nil
+}
+
+// valid tells whether the call still waits, and so whether its process is that of the call.
+func (c *calls) valid(q call) bool {
+	return ioctl(c.fd, unix.SECCOMP_IOCTL_NOTIF_ID_VALID, unsafe.Pointer(&q.id)) == nil
+}
+
+// target tells whether the daemon is to be asked about a call.
+func (c *calls) target(q call) (netip.AddrPort, bool) {
+	if q.nr != unix.SYS_CONNECT || q.arch != arch || q.pid == 0 {
+		return netip.AddrPort{}, false
+	}
+	var raw [unix.SizeofSockaddrInet6]byte
+	length := min(q.args[2]&0xffffffff, uint64(len(raw))) // the argument is an int
+	if length < unix.SizeofSockaddrInet4 {
+		return netip.AddrPort{}, false
+	}
+	local := []unix.Iovec{{Base: &raw[0], Len: length}}
+	remote := []unix.RemoteIovec{{Base: uintptr(q.args[1]), Len: int(length)}}
+	n, err := unix.ProcessVMReadv(int(q.pid), local, remote, 0)
+	if err != nil {
+		return netip.AddrPort{}, false
+	}
+	at, is := parse(raw[:n])
+	return at, is && c.asker.Targets(at) && c.valid(q)
+}
+
+// parse reads a struct sockaddr of IP.
+func parse(raw []byte) (netip.AddrPort, bool) {
+	if len(raw) < unix.SizeofSockaddrInet4 {
+		return netip.AddrPort{}, false
+	}
+	port := binary.BigEndian.Uint16(raw[2:])
+	switch family := binary.NativeEndian.Uint16(raw); {
+	case family == unix.AF_INET:
+		return netip.AddrPortFrom(netip.AddrFrom4([4]byte(raw[4:])), port), true
+	case family == unix.AF_INET6 && len(raw) >= unix.SizeofSockaddrInet6:
+		return netip.AddrPortFrom(netip.AddrFrom16([16]byte(raw[8:])).Unmap(), port), true
+	}
+	return netip.AddrPort{}, false
+}
+
+// replace puts a connection in the place of the call's socket. False: the call is to go on.
+func (c *calls) replace(q call, at netip.AddrPort) bool {
+	number := int(int32(q.args[0]))
+	process, err := openProcess(int(q.pid))
+	if err != nil {
+		return false
+	}
+	defer unix.Close(process)
+	socket, err := unix.PidfdGetfd(process, number, 0)
+	if err != nil {
+		return false
+	}
+	defer unix.Close(socket)
+	if !c.valid(q) {
+		return true // nobody waits
+	}
+	if cookie, err := unix.GetsockoptUint64(socket, unix.SOL_SOCKET, unix.SO_COOKIE); err == nil && c.repeated(cookie) {
+		return c.succeed(q)
+	}
+	if !fresh(socket) {
+		return false
+	}
+	ctx, cancel := context.WithTimeout(c.ctx, askTimeout)
+	defer cancel()
+	connection, err := c.asker.Connect(ctx, at)
+	if err != nil || connection == nil {
+		return false
+	}
+	defer connection.Close()
+	fd := int(connection.Fd())
+	if !streams(fd) {
+		return false
+	}
+	blocks := adopt(fd, socket)
+	a := adding{id: q.id, flags: unix.SECCOMP_ADDFD_FLAG_SETFD, from: uint32(fd), to: uint32(number)}
+	d := describe(int(q.pid), number, blocks)
+	if d.cloexec {
+		a.toFlags = unix.O_CLOEXEC
+	}
+	if ioctl(c.fd, unix.SECCOMP_IOCTL_NOTIF_ADDFD, unsafe.Pointer(&a)) != nil {
+		return false
+	}
+	if len(d.polls) > 0 {
+		c.fixer.register(int(q.pid), number, d.polls)
+	}
+	if !c.succeed(q) {
+		c.remember(fd)
+	}
+	return true
+}
+
+// remember notes a connection whose call was interrupted.
+func (c *calls) remember(fd int) {
+	cookie, err := unix.GetsockoptUint64(fd, unix.SOL_SOCKET, unix.SO_COOKIE)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if err == nil && len(c.answered) < answeredLimit {
+		c.answered[cookie] = true
+	}
+}
+
+func (c *calls) repeated(cookie uint64) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	is := c.answered[cookie]
+	delete(c.answered, cookie)
+	return is
+}
+
+// openProcess returns a descriptor of a process, by one of its threads.
+func openProcess(tid int) (int, error) {
+	fd, err := unix.PidfdOpen(tid, unix.O_EXCL) // PIDFD_THREAD, from Linux 6.9 on
+	if err != unix.EINVAL {
+		return fd, err
+	}
+	pid, err := leader(tid)
+	if err != nil {
+		return -1, err
+	}
+	return unix.PidfdOpen(pid, 0)
+}
+
+// fresh tells whether a socket is of TCP, neither bound nor connected: another one is the program's own.
+func fresh(socket int) bool {
+	protocol, err := unix.GetsockoptInt(socket, unix.SOL_SOCKET, unix.SO_PROTOCOL)
+	if err != nil || protocol != unix.IPPROTO_TCP {
+		return false
+	}
+	info, err := unix.GetsockoptTCPInfo(socket, unix.SOL_TCP, unix.TCP_INFO)
+	if err != nil || info.State != unix.BPF_TCP_CLOSE {
+		return false
+	}
+	own, err := unix.Getsockname(socket)
+	switch own := own.(type) {
+	case *unix.SockaddrInet4:
+		return err == nil && own.Port == 0 && own.Addr == [4]byte{}
+	case *unix.SockaddrInet6:
+		return err == nil && own.Port == 0 && own.Addr == [16]byte{}
+	}
+	return false
+}
+
+// streams tells whether what the daemon has is a connection.
+func streams(fd int) bool {
+	kind, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_TYPE)
+	listens, failed := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_ACCEPTCONN)
+	return err == nil && failed == nil && kind == unix.SOCK_STREAM && listens == 0
+}
+
+// options are those of a socket that programs set before they connect.
+var options = [][2]int{
+	{unix.IPPROTO_TCP, unix.TCP_NODELAY}, {unix.SOL_SOCKET, unix.SO_KEEPALIVE}, {unix.IPPROTO_TCP, unix.TCP_KEEPIDLE},
+	{unix.IPPROTO_TCP, unix.TCP_KEEPINTVL}, {unix.IPPROTO_TCP, unix.TCP_KEEPCNT}, {unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT},
+	{unix.SOL_SOCKET, unix.SO_OOBINLINE}, {unix.SOL_SOCKET, unix.SO_PRIORITY},
+}
+
+// adopt gives a connection what a program has set of its socket. A connection that is not of TCP has no such options.
+func adopt(fd, socket int) (blocks bool) {
+	// Until then the kernel takes a second connect(2) of one that was made without blocking for the end of the first.
+	if peer, err := unix.Getpeername(fd); err == nil {
+		_ = unix.Connect(fd, peer)
+	}
+	flags, err := unix.FcntlInt(uintptr(socket), unix.F_GETFL, 0)
+	if err == nil {
+		_, _ = unix.FcntlInt(uintptr(fd), unix.F_SETFL, flags)
+	}
+	for _, o := range options {
+		if v, err := unix.GetsockoptInt(socket, o[0], o[1]); err == nil {
+			_ = unix.SetsockoptInt(fd, o[0], o[1], v)
+		}
+	}
+	for _, o := range []int{unix.SO_RCVTIMEO, unix.SO_SNDTIMEO} {
+		if v, err := unix.GetsockoptTimeval(socket, unix.SOL_SOCKET, o); err == nil {
+			_ = unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, o, v)
+		}
+	}
+	return flags&unix.O_NONBLOCK == 0
+}
