@@ -145,7 +145,7 @@ func (s *Server) targetAll() {
 }
 
 // Lapse hears that a shim cannot ask about the connections of a sandbox's programs.
-func (s *Server) Lapse(id, reason string) {
+func (s *Server) Lapse(id, reason, why string) {
 	s.mu.Lock()
 	sb := s.sandboxes[id]
 	s.mu.Unlock()
@@ -153,6 +153,6 @@ func (s *Server) Lapse(id, reason string) {
 		return
 	}
 	s.config.Metrics.fallback("", reasonConnect)
-	s.config.Event(&nodeapi.Event{Function: sb.Function, Reason: reasonUnwatched, Field: filterapi.AnnotationConnectionsBy,
-		Message: fmt.Sprintf("its programs connect by themselves: %s; use the sockets in /headstart/socket", reason)})
+	s.config.Event(&nodeapi.Event{Function: sb.Function, Reason: reason, Field: filterapi.AnnotationConnectionsBy,
+		Message: fmt.Sprintf("its programs connect by themselves: %s; use the sockets in /headstart/socket", why)})
 }

@@ -38,8 +38,7 @@ const (
 	// startTimeout is how long a program has for its start-up, as PostgreSQL's authentication_timeout.
 	startTimeout = 60 * time.Second
 
-	reasonRefused   = "ConnectionRefused"
-	reasonUnwatched = "ConnectUnavailable"
+	reasonRefused = "DestinationNotGranted"
 )
 
 var tracer = otel.Tracer("github.com/headstart-mesh/headstart/shim/connections")
