@@ -71,9 +71,6 @@ func (d *destination) grants(namespace string) bool {
 
 func (d *destination) onNode() bool { return d.config.GetOrigin() == string(destinations.Node) }
 
-// plain tells whether streams to the server are as the program's would be: no TLS is around them.
-func (d *destination) plain() bool { return d.tls == nil }
-
 // protocol is what is spoken with the server, with the secret as it is now. encrypted: a program that speaks TLS does so
 // with the server itself.
 func (d *destination) protocol(encrypted bool) (session.Protocol, error) {

@@ -146,12 +146,19 @@ func install(ctx context.Context) error {
 	}
 	values, err := in.Output(ctx, nil, "helm", "get", "values", "headstart", "-n", world.System, "-o", "json")
 	stores := "stores=" + in.Stores(world.Functions, strict, guarded, plain)
+	servers, invalid := destinations()
+	if invalid != nil {
+		return invalid
+	}
 	if err != nil {
 		images, err := in.BuildImages(ctx, "mesh")
 		if err != nil {
 			return err
 		}
-		_, err = in.Install(ctx, images, "--set-json", stores)
+		if err := in.Apply(ctx, databaseSecret); err != nil {
+			return err
+		}
+		_, err = in.Install(ctx, images, "--set-json", stores, "--set-json", servers)
 		return err
 	}
 	if err := json.Unmarshal([]byte(values), &installed); err != nil {
@@ -162,7 +169,10 @@ func install(ctx context.Context) error {
 			return nil
 		}
 	}
-	if err := upgrade(ctx, "--set-json", stores); err != nil {
+	if err := in.Apply(ctx, databaseSecret); err != nil {
+		return err
+	}
+	if err := upgrade(ctx, "--set-json", stores, "--set-json", servers); err != nil {
 		return err
 	}
 	// Daemons that run see a changed list when the kubelet has brought their volume up to date, and new ones at once.

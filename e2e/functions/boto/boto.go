@@ -4,10 +4,8 @@ package boto
 import (
 	"bytes"
 	_ "embed"
-	"errors"
 	"fmt"
 	"io/fs"
-	"os/exec"
 	"path"
 	"path/filepath"
 	"strings"
@@ -65,20 +63,11 @@ func Image(bin string) ([]byte, error) {
 			return nil, fmt.Errorf("looking for what Python needs; `make setup` brings it: %w", err)
 		}
 	}
-	out, err := exec.Command("ldd", append(modules, interpreter)...).Output()
-	if failed, is := errors.AsType[*exec.ExitError](err); is {
-		err = fmt.Errorf("%w: %s", err, failed.Stderr)
-	}
-	if err != nil {
-		return nil, fmt.Errorf("looking for the libraries of Python: %w", err)
-	}
-	for word := range strings.FieldsSeq(string(out)) {
-		if filepath.IsAbs(word) && !strings.HasSuffix(word, ":") {
-			files[word] = ociimage.File{Source: word, Mode: 0o755}
-		}
+	if err := ociimage.AddLibraries(files, append(modules, interpreter)...); err != nil {
+		return nil, err
 	}
 	var b bytes.Buffer
-	err = ociimage.Build(&b, ociimage.Image{Ref: Ref, Entrypoint: []string{interpreter, "/function.py"}, Files: files,
+	err := ociimage.Build(&b, ociimage.Image{Ref: Ref, Entrypoint: []string{interpreter, "/function.py"}, Files: files,
 		Env: []string{"PYTHONPATH=/site", "PYTHONUNBUFFERED=1", "PYTHONDONTWRITEBYTECODE=1"}})
 	return b.Bytes(), err
 }
