@@ -41,8 +41,8 @@ func (p *Platform) renote(namespace string) {
 	}
 }
 
-// connectionsOf are what the pod's node is told of its connections, nil if it has none. Wrong annotations keep no container
-// from starting. The caller holds mu.
+// connectionsOf are what the pod's node is told of its connections, nil if it asks for none. Wrong annotations keep no
+// container from starting. The caller holds mu.
 func (p *Platform) connectionsOf(pod *object.Pod) (*nodeapi.Connections, refusal) {
 	if pod.Annotations[policy.KeyConnections] == "" || !p.open {
 		return nil, refusal{}
@@ -54,7 +54,7 @@ func (p *Platform) connectionsOf(pod *object.Pod) (*nodeapi.Connections, refusal
 	}
 	asked, err := policy.ParseJob(given, nil, p.destinations.For(pod.Namespace))
 	if err != nil {
-		return nil, p.refusalOf(pod, function, err)
+		return &nodeapi.Connections{Id: podID(pod)}, p.refusalOf(pod, function, err) // so that nobody waits for them
 	}
 	return asked.Connections.Message(podID(pod), cmp.Or(function, pod.Namespace+"/"+pod.Name), container), refusal{}
 }

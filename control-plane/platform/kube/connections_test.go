@@ -110,7 +110,7 @@ func TestWrongConnectionsAreLeftOut(t *testing.T) {
 		} {
 			p := connectedPod("wrong", list, ofFire)
 			p.Annotations[policy.KeyVolumes] = "models=s3://videos/llama/"
-			if got := w.connections(t, p); len(got) != 0 {
+			if got := w.connections(t, p); len(got) != 1 || got[0].GetContainer() != "" || len(got[0].GetDestinations()) != 0 {
 				t.Errorf("%s: told %v", list, got)
 			}
 			if v := w.p.InstancesOf("edge").GetVolumes(); len(v) != 1 || v[0].GetRefused() != nil {
