@@ -62,9 +62,9 @@ spec:
   - name: postgres
     image: ` + postgres.Ref + `
     imagePullPolicy: Never
-    securityContext: {runAsUser: USER, runAsGroup: USER}
+    securityContext: {runAsUser: UID, runAsGroup: UID}
     args: ["-c", SCRIPT]
-    env: [{name: PGUSER, value: orders}, {name: PGPASSWORD, value: PASSWORD}]
+    env: [{name: PGUSER, value: orders}, {name: PGPASSWORD, value: SECRET}]
     ports: [{containerPort: 5432}]
     readinessProbe: {tcpSocket: {port: 5432}, periodSeconds: 1}
     volumeMounts: [{name: tmp, mountPath: /tmp}]
@@ -110,8 +110,8 @@ func TestPodsAreConnected(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, namespace := range []string{plain, strict} {
-		apply(t, strings.NewReplacer("NAMESPACE", namespace, "SCRIPT", fmt.Sprintf("%q", postgres.Serve), "PASSWORD", databasePassword,
-			"USER", strconv.Itoa(postgres.User)).Replace(databasePod))
+		apply(t, strings.NewReplacer("NAMESPACE", namespace, "SCRIPT", fmt.Sprintf("%q", postgres.Serve), "SECRET", databasePassword,
+			"UID", strconv.Itoa(postgres.User)).Replace(databasePod))
 	}
 	for _, namespace := range []string{plain, strict} {
 		kubectl(t, "-n", namespace, "wait", "--for=condition=Ready", "pod/database", "--timeout=90s")
