@@ -60,7 +60,7 @@ type Cluster struct {
 func NewCluster(clients kube.Clients, config ClusterConfig, parts Parts) *Cluster {
 	gateways := xds.Config{IngressSocket: istio.IngressSocket, Endpoints: platform.Function.AssignmentName,
 		Cluster: istio.ClusterOf}
-	c := &Cluster{common: newCommon(parts, gateways), config: config, told: map[string]*nodeapi.Instances{}}
+	c := &Cluster{common: newCommon(parts, gateways, config.InCharge), config: config, told: map[string]*nodeapi.Instances{}}
 	c.known, c.published = c.distancesKnown, c.tellOthers
 	c.Platform = kube.New(clients, kube.Config{Stores: parts.Stores, Destinations: parts.Destinations, Namespaces: config.Namespaces,
 		FunctionsPerNamespace: config.FunctionsPerNamespace, InCharge: config.InCharge}, c.events, parts.Log)
@@ -106,12 +106,14 @@ func (c *Cluster) Run(ctx context.Context) { c.keepPublished(ctx) }
 // Lead does what only one control plane may do, as long as it is this one's turn. All nodes
 // follow it meanwhile: it knows which instances it withdraws.
 func (c *Cluster) Lead(ctx context.Context) {
+	c.budget.Begin()
 	c.Nodes.SetInCharge(true)
 	defer c.Nodes.SetInCharge(false)
-	var labels sync.WaitGroup
-	defer labels.Wait()
+	var others sync.WaitGroup
+	defer others.Wait()
+	others.Go(func() { c.budget.Run(ctx) })
 	if c.config.LabelNodes {
-		labels.Go(func() { c.labels.Run(ctx) })
+		others.Go(func() { c.labels.Run(ctx) })
 	}
 	c.config.Mesh.Run(ctx)
 }

@@ -17,6 +17,7 @@ import (
 	oteltrace "go.opentelemetry.io/otel/trace"
 
 	"github.com/headstart-mesh/headstart/control-plane/activation"
+	"github.com/headstart-mesh/headstart/control-plane/budget"
 	"github.com/headstart-mesh/headstart/control-plane/event"
 	"github.com/headstart-mesh/headstart/control-plane/nodes"
 	"github.com/headstart-mesh/headstart/control-plane/pass"
@@ -58,6 +59,7 @@ type common struct {
 	activator    *activation.Activator
 	triggers     *trigger.Teller
 	passes       *pass.Teller
+	budget       *budget.Server
 	planner      *routing.Planner
 	events       *event.Log
 	stores       stores.Stores
@@ -88,12 +90,15 @@ type Parts struct {
 	Log     *slog.Logger
 }
 
-func newCommon(p Parts, gateways xds.Config) *common {
+// newCommon makes what is common; inCharge says whether it is this control plane that does what only one may do, nil: always.
+func newCommon(p Parts, gateways xds.Config, inCharge func() bool) *common {
 	daemons := nodes.New(p.Log)
 	gateways.Verify = verifyNode
 	c := &common{Nodes: daemons, Survey: survey.New(daemons, p.Metrics, p.Log), Gateways: xds.New(gateways, p.Log),
 		triggers: trigger.NewTeller(daemons), passes: pass.NewTeller(daemons, p.Key), events: &event.Log{}, stores: p.Stores, destinations: p.Destinations, traces: p.Traces, log: p.Log}
 	daemons.SetDestinations(p.Destinations.Messages())
+	c.budget = budget.NewServer(p.Destinations, daemons, inCharge)
+	daemons.SetBudget(c.budget)
 	if p.Key != nil {
 		daemons.SetKeys(&nodeapi.Keys{Keys: [][]byte{p.Key.Public().(ed25519.PublicKey)}})
 	}

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"path/filepath"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/headstart-mesh/headstart/control-plane/admin"
@@ -47,7 +48,7 @@ type Local struct {
 // NewLocal returns the coordinator with the functions of StateDir. The caller runs Platform.
 func NewLocal(config LocalConfig, parts Parts) (_ *Local, err error) {
 	name := func(f platform.Function) string { return f.Name }
-	c := &Local{common: newCommon(parts, xds.Config{Endpoints: name, Cluster: name}), config: config}
+	c := &Local{common: newCommon(parts, xds.Config{Endpoints: name, Cluster: name}, nil), config: config}
 	c.tenants = c.allOfThem
 	if c.Platform, err = local.Open(
 		filepath.Join(config.StateDir, "functions.json"), c.Nodes, c, c.events, c.log,
@@ -56,6 +57,7 @@ func NewLocal(config LocalConfig, parts Parts) (_ *Local, err error) {
 	}
 	c.begin(c.Platform, c, parts)
 	c.tellNodes()
+	c.budget.Begin()
 	return c, nil
 }
 
@@ -90,6 +92,9 @@ func (c *Local) Run(ctx context.Context) {
 		return
 	}
 	c.triggers.Begin(c.Platform.State().Functions)
+	var dealing sync.WaitGroup
+	defer dealing.Wait()
+	dealing.Go(func() { c.budget.Run(ctx) })
 	c.keepPublished(ctx)
 }
 

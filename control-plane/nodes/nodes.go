@@ -53,11 +53,19 @@ type Observer interface {
 	Signals(node, process string, m *nodeapi.Signals)
 }
 
+// Budget hears how many unused connections daemons have and want. Its methods must not block. For one daemon they are called
+// one after the other. Of a node's daemons only the newest wants any.
+type Budget interface {
+	Unused(node, process string, newest bool, m *nodeapi.Unused)
+	Went(node, process string)
+}
+
 // Server implements nodeapi.ControlPlaneServer.
 type Server struct {
 	nodeapi.UnimplementedControlPlaneServer
 	handler  Handler
 	observer Observer // nil: nobody wants to know
+	budget   Budget   // likewise
 	log      *slog.Logger
 	serving  sync.WaitGroup
 
@@ -120,6 +128,9 @@ func (s *Server) SetObserver(o Observer) { s.observer = o }
 
 // SetDestinations names the operator's destinations, of which nodes are told; it comes before the server serves.
 func (s *Server) SetDestinations(all []*nodeapi.Destination) { s.destinations = all }
+
+// SetBudget names who hears of unused connections; it comes before the server serves.
+func (s *Server) SetBudget(b Budget) { s.budget = b }
 
 // Wait returns when the handler hears no more of streams that have ended. It is called
 // after the gRPC server has stopped and its handlers have returned.
@@ -238,6 +249,10 @@ func (s *Server) receive(ctx context.Context, st *stream, c nodeapi.ControlPlane
 			s.answered(st, k.CacheAnswer)
 		case *nodeapi.NodeMessage_RoundTrips, *nodeapi.NodeMessage_Signals:
 			s.observe(st, m)
+		case *nodeapi.NodeMessage_Unused:
+			if s.budget != nil {
+				s.budget.Unused(st.node, st.name, s.newest(st), k.Unused)
+			}
 		}
 	}
 }
@@ -277,6 +292,9 @@ func (s *Server) leave(st *stream) {
 	if s.observer != nil {
 		s.observer.Went(st.node, st.name)
 	}
+	if s.budget != nil {
+		s.budget.Went(st.node, st.name)
+	}
 	if len(left) == 0 {
 		s.handler.Left(st.node)
 	} else {
@@ -298,13 +316,17 @@ func (s *Server) observe(st *stream, m *nodeapi.NodeMessage) {
 		s.observer.Signals(st.node, st.name, measured)
 		return
 	}
-	s.mu.Lock()
-	of := s.joined[st.node]
-	newest := of[len(of)-1] == st // it has joined itself
-	s.mu.Unlock()
-	if newest {
+	if s.newest(st) {
 		s.observer.RoundTrips(st.node, m.GetRoundTrips())
 	}
+}
+
+// newest tells whether the stream, which has joined, is that of its node's newest daemon.
+func (s *Server) newest(st *stream) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	of := s.joined[st.node]
+	return of[len(of)-1] == st
 }
 
 // loaded takes a daemon's word on what it has in its hands.
@@ -440,6 +462,19 @@ func (s *Server) Send(node string, m *nodeapi.ControlMessage) error {
 		}
 	}
 	return of[newest].tell(of[newest].cut(m)...)
+}
+
+// SendTo sends one message to one daemon of a node.
+func (s *Server) SendTo(node, process string, m *nodeapi.ControlMessage) error {
+	s.mu.Lock()
+	of := s.joined[node]
+	s.mu.Unlock()
+	for _, st := range of {
+		if st.name == process {
+			return st.tell(st.cut(m)...)
+		}
+	}
+	return fmt.Errorf("node %s: %w", node, ErrNotConnected)
 }
 
 // cut is a message as the daemon takes it.
