@@ -159,6 +159,14 @@ func TestNodeProblems(t *testing.T) {
 	}
 }
 
+func TestDestinationProblems(t *testing.T) {
+	got := destinationProblems([]nodes.DestinationProblem{{Destination: "orders", Message: "refused"}, {Message: "[0].name: is missing"}})
+	if len(got) != 2 || got[0].Message != `cannot connect to destination "orders": refused` ||
+		got[1].Message != "keeps its destinations from before: [0].name: is missing" {
+		t.Errorf("%+v", got)
+	}
+}
+
 func TestAManifestIsRefusedInItsParsersWords(t *testing.T) {
 	c := assemble(t, t.TempDir())
 	_, err := c.Apply(strings.NewReader(strings.ReplaceAll(fireManifest, "store: videos", "store: pictures")))

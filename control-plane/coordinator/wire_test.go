@@ -3,6 +3,7 @@ package coordinator
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"net"
 	"strings"
 	"sync"
@@ -14,6 +15,7 @@ import (
 	discovery "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"github.com/envoyproxy/go-control-plane/pkg/resource/v3"
 	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/client_golang/prometheus"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/test/bufconn"
@@ -22,8 +24,10 @@ import (
 	"github.com/headstart-mesh/headstart/control-plane/admin"
 	"github.com/headstart-mesh/headstart/control-plane/embedded/pki"
 	"github.com/headstart-mesh/headstart/control-plane/platform/local"
+	"github.com/headstart-mesh/headstart/control-plane/trace"
 	"github.com/headstart-mesh/headstart/control-plane/xds"
 	"github.com/headstart-mesh/headstart/shim/nodeapi"
+	"github.com/headstart-mesh/headstart/shim/nodeapi/destinations"
 	"github.com/headstart-mesh/headstart/shim/nodeapi/peertls"
 	"github.com/headstart-mesh/headstart/shim/nodeapi/stores"
 )
@@ -304,5 +308,40 @@ func TestNodesAreToldOfTriggers(t *testing.T) {
 	}
 	if m := next(t, stream); m.GetTriggers() == nil || len(m.GetTriggers().GetTriggers()) != 0 {
 		t.Errorf("the node was told %v", m)
+	}
+}
+
+// A node is told of the destinations and of its instances' connections, and deals with the control plane over unused ones.
+func TestNodesAreToldOfConnections(t *testing.T) {
+	parts := Parts{Destinations: destinations.Destinations{{Name: "orders", Origin: destinations.Node, Unused: 5}},
+		Traces: trace.NewStore(), Metrics: prometheus.NewRegistry(), Log: slog.New(slog.DiscardHandler)}
+	c, err := NewLocal(LocalConfig{StateDir: t.TempDir(), RunDir: t.TempDir()}, parts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	var running sync.WaitGroup
+	running.Go(func() { c.budget.Run(ctx) })
+	defer running.Wait()
+	defer cancel()
+	conn, streams := connect(t, c)
+	stream, err := nodeapi.NewControlPlaneClient(conn).Connect(streams)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, m := range []*nodeapi.NodeMessage{
+		{Kind: &nodeapi.NodeMessage_Register{Register: &nodeapi.Register{Version: "v1", PeerAddress: "10.201.0.11:9461", Parts: true}}},
+		{Kind: &nodeapi.NodeMessage_Unused{Unused: &nodeapi.Unused{Id: 7, Destinations: []*nodeapi.UnusedConnections{{Destination: "orders", Held: 2, Wanted: 4}}}}},
+	} {
+		if err := stream.Send(m); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if ds := next(t, stream).GetFunctionChanges().GetDestinations(); len(ds) != 1 || ds[0].GetName() != "orders" {
+		t.Errorf("told %v", ds)
+	}
+	a := next(t, stream).GetAllowances()
+	if a.GetAnswers() != 7 || !a.GetKeep() || len(a.GetDestinations()) != 1 || a.GetDestinations()[0].GetUnused() != 2 {
+		t.Errorf("told %v", a)
 	}
 }

@@ -26,6 +26,7 @@ func FuzzProblems(f *testing.F) {
 	f.Fuzz(func(t *testing.T, data []byte) {
 		var refused nodeapi.GatewayRefusals
 		var lacks nodeapi.StoreProblems
+		var misses nodeapi.DestinationProblems
 		var kept nodeapi.Keeps
 		st := &stream{process: process{node: "edge"}}
 		s := &Server{joined: map[string][]*stream{"edge": {st}}}
@@ -34,6 +35,9 @@ func FuzzProblems(f *testing.F) {
 		}
 		if proto.Unmarshal(data, &lacks) == nil {
 			s.lacks(st, &lacks)
+		}
+		if proto.Unmarshal(data, &misses) == nil {
+			s.misses(st, &misses)
 		}
 		var said []string
 		if proto.Unmarshal(data, &kept) == nil {
@@ -45,6 +49,9 @@ func FuzzProblems(f *testing.F) {
 		}
 		for _, p := range s.StoreProblems()["edge"] {
 			said = append(said, p.Store, p.Message)
+		}
+		for _, p := range s.DestinationProblems()["edge"] {
+			said = append(said, p.Destination, p.Message)
 		}
 		for _, words := range said {
 			if !utf8.ValidString(words) || strings.ContainsFunc(words, unicode.IsControl) || len(words) > 16*wordsMost {

@@ -470,6 +470,50 @@ func TestWhatDaemonsMeasure(t *testing.T) {
 	want("edge-1 b went")
 }
 
+// wallet tells what it heard of unused connections.
+type wallet chan string
+
+func (w wallet) Unused(node, process string, newest bool, m *nodeapi.Unused) {
+	w <- fmt.Sprintf("%s %s %d %t", node, process, m.GetId(), newest)
+}
+func (w wallet) Went(node, process string) { w <- node + " " + process + " went" }
+
+// Each daemon of a node says what it holds, and gets its own answer.
+func TestWhatDaemonsHoldAndMay(t *testing.T) {
+	cp := serve(t)
+	heard := make(wallet, 16)
+	cp.SetBudget(heard)
+	says := func(n *node, id int64, want string) {
+		t.Helper()
+		n.send(&nodeapi.NodeMessage{Kind: &nodeapi.NodeMessage_Unused{Unused: &nodeapi.Unused{Id: id}}})
+		if got := <-heard; got != want {
+			t.Errorf("heard %q, want %q", got, want)
+		}
+	}
+	before := cp.connectAs(t, "edge-1", &nodeapi.Register{Process: "a"})
+	before.wantFunctions()
+	says(before, 1, "edge-1 a 1 true")
+	after := cp.connectAs(t, "edge-1", &nodeapi.Register{Process: "b"})
+	after.wantFunctions()
+	says(after, 1, "edge-1 b 1 true")
+	says(before, 2, "edge-1 a 2 false")
+	for id, process := range []string{"a", "b", "c"} {
+		err := cp.SendTo("edge-1", process, &nodeapi.ControlMessage{Kind: &nodeapi.ControlMessage_Allowances{Allowances: &nodeapi.Allowances{Id: int64(id)}}})
+		if (err != nil) != (process == "c") {
+			t.Errorf("%s: %v", process, err)
+		}
+	}
+	if a, b := before.receive().GetAllowances(), after.receive().GetAllowances(); a.GetId() != 0 || a == nil || b.GetId() != 1 {
+		t.Errorf("told %v and %v", a, b)
+	}
+	before.end()
+	if got := <-heard; got != "edge-1 a went" {
+		t.Errorf("heard %q", got)
+	}
+	after.end()
+	<-heard
+}
+
 // While a daemon is updated the node has two. The old one gets the answers to its own
 // questions, and word of the instances; all else is the new one's. What both have in their
 // hands counts.
