@@ -395,6 +395,30 @@ func TestStoresAreGrantedToNamespaces(t *testing.T) {
 	}
 }
 
+func TestDestinationsAreGrantedToNamespaces(t *testing.T) {
+	e := pods(t)
+	annotations := map[string]string{policy.KeyConnections: "orders,sessions"}
+	for _, namespace := range []string{"default", "other", "third"} {
+		want := ""
+		if _, err := policy.ParseJob(annotations, nil, allowedDestinations.For(namespace)); err != nil {
+			want = err.Error()
+		}
+		got, err := e.admit(nil, job(annotations), namespace)
+		if err != nil || got != want || (want == "") != (namespace != "third") {
+			t.Errorf("namespace %s: got %q, %v, want %q", namespace, got, err, want)
+		}
+	}
+	none := compile(t, admission.Policies("[]", "[]")[2].Policy)
+	const want = `headstart.dev/connections: "orders" is not among the operator's destinations; ask the operator to allow it`
+	if got, err := none.admit(nil, job(map[string]string{policy.KeyConnections: "orders"}), "default"); err != nil || got != want {
+		t.Errorf("got %q, %v, want %q", got, err, want)
+	}
+	const needs = "spec.runtimeClassName: is not headstart, which headstart.dev/connections needs; set it to headstart"
+	if got, err := e.admit(nil, object(map[string]string{policy.KeyConnections: "orders"}), "default"); err != nil || got != needs {
+		t.Errorf("got %q, %v", got, err)
+	}
+}
+
 func TestWithoutStoresNoInputIsAllowed(t *testing.T) {
 	e := compile(t, admission.Policies(`[]`, `[]`)[0].Policy)
 	const want = `headstart.dev/store: "default" is not among the operator's stores; ask the operator to allow it`

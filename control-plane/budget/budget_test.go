@@ -1,6 +1,7 @@
 package budget
 
 import (
+	"strconv"
 	"testing"
 	"time"
 
@@ -142,5 +143,26 @@ func TestAttackANodeLiesAboutItsConnections(t *testing.T) {
 	told := d.Deal(d.now)
 	if len(told) != 2 || len(told[0].Allowances.GetDestinations()) != 1 || told[0].Allowances.GetDestinations()[0].GetUnused() != 5 {
 		t.Errorf("told %v", told)
+	}
+}
+
+// What one deal costs with a thousand nodes that have all reported since the last one.
+func BenchmarkDeal(b *testing.B) {
+	d := New(map[string]int{"a": 500, "b": 500, "c": 500, "d": 500, "e": 500, "f": 500, "g": 500, "h": 500}, time.Unix(0, 0))
+	now := time.Unix(0, 0).Add(Expiry + Margin)
+	obeys := map[string]int64{}
+	for i := range b.N {
+		now = now.Add(2 * time.Second)
+		for n := range 1000 {
+			node := strconv.Itoa(n)
+			m := &nodeapi.Unused{Id: int64(i + 1), Allowances: obeys[node]}
+			for name := range d.budgets {
+				m.Destinations = append(m.Destinations, &nodeapi.UnusedConnections{Destination: name, Wanted: int32(n%5 + i%2)})
+			}
+			d.Report(Daemon{node, "p"}, m, now)
+		}
+		for _, told := range d.Deal(now) {
+			obeys[told.To.Node] = told.Allowances.GetId()
+		}
 	}
 }

@@ -71,6 +71,14 @@ func TestCurlOptions(t *testing.T) {
 	}
 }
 
+func TestStatusShowsConnections(t *testing.T) {
+	var out bytes.Buffer
+	s := admin.Status{Functions: []admin.Function{{Name: "shop/cart", Connections: []string{"orders", "sessions"}}, {Name: "shop/other"}}}
+	if err := printStatus(&out, s, time.Now()); err != nil || !strings.HasSuffix(out.String(), "\nFUNCTION    CONNECTIONS\nshop/cart   orders, sessions\n") {
+		t.Errorf("%v\n%s", err, &out)
+	}
+}
+
 func TestStatusOfAnEmptyPlatform(t *testing.T) {
 	for want, s := range map[string]admin.Status{
 		"No node is connected; the log of headstart-node says why.\n\nNo functions; deploy one by `headstart apply -f service.yaml`.\n": {},

@@ -16,6 +16,7 @@ import (
 func digestJob() platform.Job {
 	p := policy.Default()
 	p.Input, p.ReadBySocket = "s3://videos/a", true
+	p.Connections = policy.Connections{Destinations: []string{"orders"}, By: "socket"}
 	return platform.Job{Name: "default/digest", Image: "digest:1", Args: []string{"/headstart/input/job"}, Policy: p}
 }
 
@@ -68,6 +69,9 @@ func TestAJobRunsOnce(t *testing.T) {
 				w.Join("edge")
 				start, over := w.run(t.Context(), digestJob())
 				j := start.GetJob()
+				if c := start.GetConnections(); c.GetId() != start.GetId() || c.GetName() != "default/digest" || c.GetDestinations()[0] != "orders" {
+					t.Errorf("the node is told the connections %v", c)
+				}
 				if j.GetId() != start.GetId() || j.GetInput() != "s3://videos/a" || !j.GetBySocket() || j.GetStore() != "default" || j.GetReadyTimeout().AsDuration() != time.Minute {
 					t.Errorf("the node is told %v", start)
 				}
