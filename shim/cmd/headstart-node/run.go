@@ -227,7 +227,7 @@ func run(ctx context.Context, c config) (err error) {
 	serve.Go(g, serve.Unix(descriptors.Path(c.socket("node.sock"))),
 		descriptors.Serve(ctx, platform.sandboxes.Descriptors, log))
 	serve.Go(g, serve.Unix(endpoints.Path(c.socket("node.sock"))), endpoints.Serve(ctx, s3, log))
-	serve.Go(g, serve.Unix(streams.Path(c.socket("node.sock"))), joins.Serve(ctx))
+	serve.Go(g, serve.UnixPackets(streams.Path(c.socket("node.sock"))), joins.Serve(ctx))
 	serve.Go(g, serve.TLS(c.peerListen, probe.Offer(me.server, peers.Protocol)),
 		overHTTP(me.admit(near.Beside(requests.Peers())), probe.NewResponder(prober.Plan.Point).Register, peers.Register))
 	if c.metricsListen != "" {
