@@ -102,6 +102,7 @@ func newConnecting(t *testing.T, n *node, pool netip.AddrPort) *connecting {
 			return nil, ctx.Err()
 		}
 	}
+	d.Hub.Ahead = d.Hub.Connect
 	d.Hub.Lapse = func(_, reason, why string) { d.lapses <- reason + ": " + why }
 	d.Targets("ours", []netip.AddrPort{orders})
 	n.serve(t, "node.sock", func(s *grpc.Server) {
@@ -173,7 +174,7 @@ func TestProgramsGetConnections(t *testing.T) {
 				if o := got[direct]; o.Said != "direct" || o.Wrong > 0 {
 					t.Errorf("another: %+v", o)
 				}
-				if d.handed.Load() != 20 {
+				if d.handed.Load() != 20 { // the first one ahead
 					t.Errorf("%d connections were handed over", d.handed.Load())
 				}
 			})
@@ -196,4 +197,28 @@ func TestProgramsGetConnections(t *testing.T) {
 			}
 		})
 	}
+}
+
+// What connecting takes: the daemon's connections are there sooner than one on the loopback, and another one is hardly later.
+func TestConnectTakes(t *testing.T) {
+	micros := map[string]float64{}
+	measure := func(t *testing.T, what string, connect bool) {
+		n := newNode(t)
+		direct := saying(t, "direct").String()
+		args := []string{"/connects", "1000", direct}
+		if connect {
+			newConnecting(t, n, saying(t, "pooled"))
+			args = append(args, orders.String())
+		}
+		s := n.program(t, []oci.SpecOpts{seccomp.WithDefaultProfile()}, args...)
+		defer s.remove(t)
+		var got map[string]struct{ Micros float64 }
+		if err := s.views.Decode(&got); err != nil {
+			t.Fatal(err)
+		}
+		micros[what], micros["daemon's"] = got[direct].Micros, got[orders.String()].Micros
+	}
+	t.Run("without", func(t *testing.T) { measure(t, "loopback", false) })
+	t.Run("with", func(t *testing.T) { measure(t, "other", true) })
+	t.Logf("median of connect(2) in microseconds: %v", micros)
 }

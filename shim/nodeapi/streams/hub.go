@@ -27,6 +27,9 @@ type Hub struct {
 	// Connect is asked what a program's connection to one of the sandbox's targets is; nil, of it or of its result: the
 	// program connects on its own. The file is the hub's to close. It is set before Serve.
 	Connect func(ctx context.Context, sandbox string, at netip.AddrPort) (*os.File, error)
+	// Ahead is Connect before a program connects, once for each target of a sandbox: what it returns is used up, and its
+	// program's first connection waits for nothing. It is set before Serve; nil, of it or of its result: there is none.
+	Ahead func(ctx context.Context, sandbox string, at netip.AddrPort) (*os.File, error)
 	// Lapse hears that a sandbox's shim asks about no connections: a reason, and why, in words. It is set before Serve; nil:
 	// nobody hears.
 	Lapse func(sandbox, reason, why string)
@@ -237,10 +240,14 @@ func (h *Hub) Join(ctx context.Context, sandbox string, client, server net.Conn)
 func (h *Hub) answer(ctx context.Context, sandbox string, question parcel) (answer parcel) {
 	descriptors.CloseAll(question.files)
 	at, err := netip.ParseAddrPort(question.Connect)
-	if err != nil || h.Connect == nil {
+	connect := h.Connect
+	if question.Ahead {
+		connect = h.Ahead
+	}
+	if err != nil || connect == nil {
 		return parcel{message: message{Pass: true}}
 	}
-	f, err := h.Connect(ctx, sandbox, canonical(at))
+	f, err := connect(ctx, sandbox, canonical(at))
 	switch {
 	case err != nil:
 		return parcel{message: failure(err)}

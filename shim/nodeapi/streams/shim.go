@@ -10,6 +10,8 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/headstart-mesh/headstart/shim/nodeapi/descriptors"
 )
 
@@ -19,6 +21,8 @@ const (
 	// lastBytes is how long joined streams have when the sandbox ends: their program has, and its last bytes are on their
 	// way.
 	lastBytes = time.Second
+	// aheadLimit is how long a connection that was handed over ahead waits for its program: nobody watches it.
+	aheadLimit = 30 * time.Second
 	// whyLimit bounds the words of a lapse, in bytes: runc may say much.
 	whyLimit = 512
 )
@@ -34,6 +38,7 @@ type Shim struct {
 	mu      sync.Mutex
 	daemon  *conversation // nil: it is away
 	targets map[netip.AddrPort]bool
+	ahead   map[netip.AddrPort]*os.File // nil: it was asked for
 	lapse   message
 	ended   bool
 	pairs   map[*pair]bool
@@ -42,7 +47,8 @@ type Shim struct {
 
 // NewShim returns the side of a sandbox whose network dial dials in.
 func NewShim(sandbox string, dial Dial) *Shim {
-	return &Shim{sandbox: sandbox, dial: dial, pairs: map[*pair]bool{}}
+	return &Shim{sandbox: sandbox, dial: dial, pairs: map[*pair]bool{},
+		ahead: map[netip.AddrPort]*os.File{}}
 }
 
 // Keep converses with the daemon at a socket, and with the one after that, until ctx ends. Then it ends the streams, and
@@ -83,8 +89,9 @@ func (s *Shim) converse(ctx context.Context, socket string) error {
 	}
 	defer func() {
 		s.mu.Lock()
+		defer s.mu.Unlock()
 		s.daemon, s.targets = nil, nil
-		s.mu.Unlock()
+		s.drop(nil)
 	}()
 	return c.run(ctx)
 }
@@ -106,6 +113,59 @@ func (s *Shim) Targets(at netip.AddrPort) bool {
 	return s.targets[canonical(at)]
 }
 
+// Ahead returns a connection to an address that the daemon has handed over ahead, nil if there is none.
+func (s *Shim) Ahead(at netip.AddrPort) *os.File {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	at = canonical(at)
+	f := s.ahead[at]
+	if f == nil {
+		return nil
+	}
+	s.ahead[at] = nil
+	poll := []unix.PollFd{{Fd: int32(number(f)), Events: unix.POLLRDHUP}}
+	if n, err := unix.Poll(poll, 0); n == 0 && err == nil {
+		return f
+	}
+	_ = f.Close() // its other side has ended it
+	return nil
+}
+
+// fetch asks for connections ahead, once for each target of a conversation.
+func (s *Shim) fetch(c *conversation, at netip.AddrPort) {
+	ctx, cancel := context.WithTimeout(context.Background(), aheadLimit)
+	defer cancel()
+	f, err := c.connect(ctx, message{Connect: at.String(), Ahead: true})
+	if err != nil || f == nil {
+		return // the daemon is asked again when the program connects
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.daemon != c || !s.targets[at] {
+		_ = f.Close() // nothing was said by it
+		return
+	}
+	s.ahead[at] = f
+	time.AfterFunc(aheadLimit, func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if s.ahead[at] == f {
+			s.ahead[at] = nil
+			_ = f.Close()
+		}
+	})
+}
+
+// drop closes what was handed over ahead for what is no target; the caller holds mu.
+func (s *Shim) drop(targets map[netip.AddrPort]bool) {
+	for at, f := range s.ahead {
+		if !targets[at] {
+			delete(s.ahead, at)
+			descriptors.CloseAll([]*os.File{f})
+		}
+	}
+}
+
 // Connect asks the daemon for a connection to an address; nil means that the program connects on its own.
 func (s *Shim) Connect(ctx context.Context, at netip.AddrPort) (*os.File, error) {
 	s.mu.Lock()
@@ -114,7 +174,11 @@ func (s *Shim) Connect(ctx context.Context, at netip.AddrPort) (*os.File, error)
 	if c == nil {
 		return nil, nil
 	}
-	answer, _, err := c.ask(ctx, parcel{message: message{Connect: canonical(at).String()}})
+	return c.connect(ctx, message{Connect: canonical(at).String()})
+}
+
+func (c *conversation) connect(ctx context.Context, question message) (*os.File, error) {
+	answer, _, err := c.ask(ctx, parcel{message: question})
 	if err == nil {
 		err = answer.err()
 	}
@@ -144,6 +208,14 @@ func (s *Shim) hear(m message) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.targets = targets
+	s.drop(targets)
+	for at := range targets {
+		if _, asked := s.ahead[at]; !asked && s.daemon != nil {
+			c := s.daemon
+			s.ahead[at] = nil
+			c.work.Go(func() { s.fetch(c, at) })
+		}
+	}
 }
 
 func (s *Shim) answer(ctx context.Context, question parcel) (answer parcel, sent func(error)) {

@@ -53,6 +53,8 @@ type message struct {
 	Join bool `json:"join,omitempty"`
 	// Connect is an address that a program connects to.
 	Connect string `json:"connect,omitempty"`
+	// Ahead: no program does so yet.
+	Ahead bool `json:"ahead,omitempty"`
 
 	// Error is why a question has no other answer, and Errno the name of the system's error.
 	Error string `json:"error,omitempty"`
@@ -86,6 +88,7 @@ type conversation struct {
 	// hear takes what is no question.
 	hear func(message)
 	over chan struct{}
+	work sync.WaitGroup
 
 	mu      sync.Mutex
 	last    uint64
@@ -96,10 +99,9 @@ func newConversation(c *net.UnixConn) *conversation {
 	return &conversation{conn: c, over: make(chan struct{}), waiting: map[uint64]chan parcel{}}
 }
 
-// run holds the conversation until one side ends it, or ctx ends. It returns when all questions are answered.
+// run holds the conversation until one side ends it, or ctx ends. It returns when all work is done that belongs to it.
 func (c *conversation) run(ctx context.Context) error {
-	var answering sync.WaitGroup
-	defer answering.Wait()
+	defer c.work.Wait()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(ctx, func() { _ = c.conn.Close() })()
@@ -114,13 +116,13 @@ func (c *conversation) run(ctx context.Context) error {
 		case p.asks() && p.ID != 0:
 			select {
 			case places <- struct{}{}:
-				answering.Go(func() {
+				c.work.Go(func() {
 					defer func() { <-places }()
 					c.reply(ctx, p)
 				})
 			default:
 				descriptors.CloseAll(p.files)
-				answering.Go(func() { _ = c.send(parcel{message: message{ID: p.ID, Error: "too many questions"}}) })
+				c.work.Go(func() { _ = c.send(parcel{message: message{ID: p.ID, Error: "too many questions"}}) })
 			}
 		case p.ID != 0:
 			c.mu.Lock()

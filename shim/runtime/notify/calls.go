@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/binary"
 	"net/netip"
+	"os"
 	"runtime"
 	"sync"
 	"time"
@@ -105,16 +106,28 @@ func (c *calls) answer(wake int) {
 			c.pass(q)
 			continue
 		}
+		socket, is := c.socket(q)
+		if !is {
+			continue
+		}
+		if f := c.asker.Ahead(at); f != nil {
+			c.replace(q, socket, f)
+			continue
+		}
 		select {
 		case c.places <- struct{}{}:
 			c.asking.Go(func() {
 				defer func() { <-c.places }()
-				if !c.replace(q, at) {
-					c.pass(q)
+				ctx, cancel := context.WithTimeout(c.ctx, askTimeout)
+				defer cancel()
+				f, err := c.asker.Connect(ctx, at)
+				if err != nil {
+					f = nil // the program sees for itself
 				}
+				c.replace(q, socket, f)
 			})
 		default:
-			c.pass(q)
+			c.replace(q, socket, nil)
 		}
 	}
 }
@@ -171,55 +184,64 @@ func parse(raw []byte) (netip.AddrPort, bool) {
 	return netip.AddrPort{}, false
 }
 
-// replace puts a connection in the place of the call's socket. False: the call is to go on.
-func (c *calls) replace(q call, at netip.AddrPort) bool {
-	number := int(int32(q.args[0]))
+// socket returns the program's, once more. False: the call is answered.
+func (c *calls) socket(q call) (int, bool) {
 	process, err := openProcess(int(q.pid))
 	if err != nil {
-		return false
+		c.pass(q)
+		return -1, false
 	}
 	defer unix.Close(process)
-	socket, err := unix.PidfdGetfd(process, number, 0)
+	socket, err := unix.PidfdGetfd(process, number(q), 0)
 	if err != nil {
-		return false
+		c.pass(q)
+		return -1, false
 	}
+	cookie, err := unix.GetsockoptUint64(socket, unix.SOL_SOCKET, unix.SO_COOKIE)
+	switch {
+	case !c.valid(q): // nobody waits
+	case err == nil && c.repeated(cookie):
+		c.succeed(q)
+	case fresh(socket):
+		return socket, true
+	default:
+		c.pass(q)
+	}
+	_ = unix.Close(socket) // a copy
+	return -1, false
+}
+
+// number is that of the call's descriptor in the program.
+func number(q call) int { return int(int32(q.args[0])) }
+
+// replace answers a call: a connection, which it closes, takes the place of the socket, of which it closes the copy.
+func (c *calls) replace(q call, socket int, connection *os.File) {
 	defer unix.Close(socket)
-	if !c.valid(q) {
-		return true // nobody waits
-	}
-	if cookie, err := unix.GetsockoptUint64(socket, unix.SOL_SOCKET, unix.SO_COOKIE); err == nil && c.repeated(cookie) {
-		return c.succeed(q)
-	}
-	if !fresh(socket) {
-		return false
-	}
-	ctx, cancel := context.WithTimeout(c.ctx, askTimeout)
-	defer cancel()
-	connection, err := c.asker.Connect(ctx, at)
-	if err != nil || connection == nil {
-		return false
+	if connection == nil {
+		c.pass(q)
+		return
 	}
 	defer connection.Close()
 	fd := int(connection.Fd())
 	if !streams(fd) {
-		return false
+		c.pass(q)
+		return
 	}
-	blocks := adopt(fd, socket)
-	a := adding{id: q.id, flags: unix.SECCOMP_ADDFD_FLAG_SETFD, from: uint32(fd), to: uint32(number)}
-	d := describe(int(q.pid), number, blocks)
+	d := describe(int(q.pid), number(q), adopt(fd, socket))
+	a := adding{id: q.id, flags: unix.SECCOMP_ADDFD_FLAG_SETFD, from: uint32(fd), to: uint32(number(q))}
 	if d.cloexec {
 		a.toFlags = unix.O_CLOEXEC
 	}
 	if ioctl(c.fd, unix.SECCOMP_IOCTL_NOTIF_ADDFD, unsafe.Pointer(&a)) != nil {
-		return false
+		c.pass(q)
+		return
 	}
 	if len(d.polls) > 0 {
-		c.fixer.register(int(q.pid), number, d.polls)
+		c.fixer.register(int(q.pid), number(q), d.polls)
 	}
 	if !c.succeed(q) {
 		c.remember(fd)
 	}
-	return true
 }
 
 // remember notes a connection whose call was interrupted.

@@ -27,6 +27,8 @@ import (
 type Asker interface {
 	// Targets tells whether an address is asked about at all.
 	Targets(at netip.AddrPort) bool
+	// Ahead returns a connection to an address that is there already, nil for none. It is the caller's to close.
+	Ahead(at netip.AddrPort) *os.File
 	// Connect returns a connection to an address, nil if the program is to connect on its own. It is the caller's to close.
 	Connect(ctx context.Context, at netip.AddrPort) (*os.File, error)
 }

@@ -15,6 +15,7 @@ import (
 // result is what came of an address.
 type result struct {
 	Said   string
+	First  float64 // in microseconds
 	Micros float64
 	Wrong  int // connections that said something else than the first one
 }
@@ -40,6 +41,7 @@ func main() {
 				r.Wrong++
 			}
 		}
+		r.First = float64(took[0].Nanoseconds()) / 1000
 		slices.Sort(took)
 		r.Micros = float64(took[len(took)/2].Nanoseconds()) / 1000
 		all[address] = r
