@@ -90,6 +90,7 @@ func (c *calls) answer(wake int) {
 	defer c.cancel()
 	// The program's thread waits for this one. (An older kernel, before 6.6, wakes it elsewhere.)
 	_, _, _ = unix.Syscall(unix.SYS_IOCTL, uintptr(c.fd), unix.SECCOMP_IOCTL_NOTIF_SET_FLAGS, unix.SECCOMP_USER_NOTIF_FD_SYNC_WAKE_UP)
+	rehearse()
 	for {
 		ready := []unix.PollFd{{Fd: int32(c.fd), Events: unix.POLLIN}, {Fd: int32(wake)}}
 		if _, err := unix.Poll(ready, -1); err == unix.EINTR {
@@ -130,6 +131,21 @@ func (c *calls) answer(wake int) {
 			c.replace(q, socket, nil)
 		}
 	}
+}
+
+// rehearse does once what a call's answer takes, on sockets of its own: the first call does not wait for the shim's pages.
+func rehearse() {
+	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
+	if err != nil {
+		return
+	}
+	connection := os.NewFile(uintptr(fds[0]), "rehearsal")
+	c := newCalls(-1, nil, nil)
+	c.cancel()
+	if socket, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0); err == nil && fresh(socket) {
+		c.replace(call{pid: uint32(os.Getpid()), args: [6]uint64{uint64(socket)}}, socket, connection)
+	}
+	_ = unix.Close(fds[1])
 }
 
 // pass has the call go on in the kernel. One that was interrupted is nobody's any more.
@@ -197,10 +213,9 @@ func (c *calls) socket(q call) (int, bool) {
 		c.pass(q)
 		return -1, false
 	}
-	cookie, err := unix.GetsockoptUint64(socket, unix.SOL_SOCKET, unix.SO_COOKIE)
 	switch {
 	case !c.valid(q): // nobody waits
-	case err == nil && c.repeated(cookie):
+	case c.repeated(socket):
 		c.succeed(q)
 	case fresh(socket):
 		return socket, true
@@ -254,10 +269,15 @@ func (c *calls) remember(fd int) {
 	}
 }
 
-func (c *calls) repeated(cookie uint64) bool {
+// repeated tells whether a call is made again whose connection is in place.
+func (c *calls) repeated(socket int) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	is := c.answered[cookie]
+	if len(c.answered) == 0 {
+		return false
+	}
+	cookie, err := unix.GetsockoptUint64(socket, unix.SOL_SOCKET, unix.SO_COOKIE)
+	is := err == nil && c.answered[cookie]
 	delete(c.answered, cookie)
 	return is
 }
@@ -302,12 +322,13 @@ func streams(fd int) bool {
 	return err == nil && failed == nil && kind == unix.SOCK_STREAM && listens == 0
 }
 
-// options are those of a socket that programs set before they connect.
-var options = [][2]int{
-	{unix.IPPROTO_TCP, unix.TCP_NODELAY}, {unix.SOL_SOCKET, unix.SO_KEEPALIVE}, {unix.IPPROTO_TCP, unix.TCP_KEEPIDLE},
-	{unix.IPPROTO_TCP, unix.TCP_KEEPINTVL}, {unix.IPPROTO_TCP, unix.TCP_KEEPCNT}, {unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT},
-	{unix.SOL_SOCKET, unix.SO_OOBINLINE}, {unix.SOL_SOCKET, unix.SO_PRIORITY},
-}
+// options are those of a socket that programs set before they connect, and of which a connection of the daemon's may have
+// others than a new socket: always, with keep-alive only, or if they are not 0.
+var (
+	always  = [][2]int{{unix.IPPROTO_TCP, unix.TCP_NODELAY}, {unix.SOL_SOCKET, unix.SO_KEEPALIVE}}
+	alive   = [][2]int{{unix.IPPROTO_TCP, unix.TCP_KEEPIDLE}, {unix.IPPROTO_TCP, unix.TCP_KEEPINTVL}, {unix.IPPROTO_TCP, unix.TCP_KEEPCNT}}
+	unusual = [][2]int{{unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT}, {unix.SOL_SOCKET, unix.SO_OOBINLINE}, {unix.SOL_SOCKET, unix.SO_PRIORITY}}
+)
 
 // adopt gives a connection what a program has set of its socket. A connection that is not of TCP has no such options.
 func adopt(fd, socket int) (blocks bool) {
@@ -319,15 +340,27 @@ func adopt(fd, socket int) (blocks bool) {
 	if err == nil {
 		_, _ = unix.FcntlInt(uintptr(fd), unix.F_SETFL, flags)
 	}
-	for _, o := range options {
-		if v, err := unix.GetsockoptInt(socket, o[0], o[1]); err == nil {
-			_ = unix.SetsockoptInt(fd, o[0], o[1], v)
+	for _, o := range always {
+		carry(fd, socket, o, true)
+	}
+	if on, err := unix.GetsockoptInt(socket, unix.SOL_SOCKET, unix.SO_KEEPALIVE); err == nil && on != 0 {
+		for _, o := range alive {
+			carry(fd, socket, o, true)
 		}
 	}
+	for _, o := range unusual {
+		carry(fd, socket, o, false)
+	}
 	for _, o := range []int{unix.SO_RCVTIMEO, unix.SO_SNDTIMEO} {
-		if v, err := unix.GetsockoptTimeval(socket, unix.SOL_SOCKET, o); err == nil {
+		if v, err := unix.GetsockoptTimeval(socket, unix.SOL_SOCKET, o); err == nil && *v != (unix.Timeval{}) {
 			_ = unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, o, v)
 		}
 	}
 	return flags&unix.O_NONBLOCK == 0
+}
+
+func carry(fd, socket int, option [2]int, zero bool) {
+	if v, err := unix.GetsockoptInt(socket, option[0], option[1]); err == nil && (zero || v != 0) {
+		_ = unix.SetsockoptInt(fd, option[0], option[1], v)
+	}
 }

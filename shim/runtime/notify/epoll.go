@@ -26,33 +26,65 @@ type described struct {
 // descriptorsLimit is how many descriptors of a program are looked at for epoll(7).
 const descriptorsLimit = 1024
 
-// describe looks at a socket's descriptor. Of one that blocks nobody polls.
+const (
+	epollLink = "anon_inode:[eventpoll]"
+	// readLimit is what is read of a file of /proc at once, in bytes; few have more.
+	readLimit = 4 << 10
+	// fileLimit bounds the registrations that are looked at, of some 80 bytes each.
+	fileLimit = 1 << 20
+)
+
+// describe looks at a socket's descriptor. Of one that blocks nobody polls. It makes plain system calls: the program waits,
+// and each os.File costs some of them more.
 func describe(tid, number int, blocks bool) (d described) {
 	proc := "/proc/" + strconv.Itoa(tid)
-	info, err := os.ReadFile(proc + "/fdinfo/" + strconv.Itoa(number))
-	if err == nil {
-		d.cloexec = cloexec(string(info))
-	}
+	d.cloexec = cloexec(read(proc + "/fdinfo/" + strconv.Itoa(number)))
 	if blocks {
 		return d
 	}
-	dir, err := os.Open(proc + "/fd")
+	dir, err := unix.Open(proc+"/fd", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return d
 	}
-	defer dir.Close()
-	names, _ := dir.Readdirnames(descriptorsLimit) // those that could be read
+	defer unix.Close(dir)
+	var names []string
+	entries := make([]byte, readLimit)
+	for len(names) < descriptorsLimit {
+		n, err := unix.ReadDirent(dir, entries)
+		if err != nil || n <= 0 {
+			break
+		}
+		_, _, names = unix.ParseDirent(entries[:n], -1, names)
+	}
+	to := make([]byte, len(epollLink)+1)
 	for _, name := range names {
-		if to, err := os.Readlink(proc + "/fd/" + name); err != nil || to != "anon_inode:[eventpoll]" {
+		if n, err := unix.Readlinkat(dir, name, to); err != nil || string(to[:n]) != epollLink {
 			continue
 		}
-		info, err := os.ReadFile(proc + "/fdinfo/" + name)
-		epoll, invalid := strconv.Atoi(name)
-		if err == nil && invalid == nil {
-			d.polls = append(d.polls, registrations(string(info), epoll, number)...)
+		if epoll, err := strconv.Atoi(name); err == nil {
+			d.polls = append(d.polls, registrations(read(proc+"/fdinfo/"+name), epoll, number)...)
 		}
 	}
 	return d
+}
+
+// read returns a file of /proc, and as much of a long one as its limit.
+func read(path string) string {
+	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return ""
+	}
+	defer unix.Close(fd)
+	var all []byte
+	part := make([]byte, readLimit)
+	for len(all) < fileLimit {
+		n, err := unix.Read(fd, part)
+		if err != nil || n <= 0 {
+			break
+		}
+		all = append(all, part[:n]...)
+	}
+	return string(all)
 }
 
 // cloexec reads the flags of a descriptor in its fdinfo.
