@@ -108,3 +108,82 @@ func TestStreamsOfASandbox(t *testing.T) {
 		}
 	}
 }
+
+// refusing is a runc that knows no listeners.
+type refusing struct{ *runc }
+
+func (r refusing) Create(ctx context.Context, q *taskAPI.CreateTaskRequest) (*taskAPI.CreateTaskResponse, error) {
+	res, err := r.runc.Create(ctx, q)
+	if err == nil && strings.Contains(r.config, "SCMP_ACT_NOTIFY") {
+		return nil, errRunc
+	}
+	return res, err
+}
+
+// A container whose connections cannot be asked about starts with all else that it is described with, and the daemon hears why.
+func TestConnectUnavailable(t *testing.T) {
+	withProfile := func(profile map[string]any) func(map[string]any) {
+		return func(spec map[string]any) {
+			withConnections(spec)
+			if profile != nil {
+				spec["linux"].(map[string]any)["seccomp"] = profile
+			}
+		}
+	}
+	for name, tt := range map[string]struct {
+		profile map[string]any
+		inner   func(*runc) taskAPI.TTRPCTaskService
+		why     string
+		times   int // that runc is called
+	}{
+		"a runc that cannot": {nil, func(r *runc) taskAPI.TTRPCTaskService { return refusing{r} }, errRunc.Error(), 2},
+		"a profile with a listener": {map[string]any{"defaultAction": "SCMP_ACT_ALLOW", "listenerPath": "/own"},
+			func(r *runc) taskAPI.TTRPCTaskService { return r }, "the seccomp profile has a listener of its own", 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			socket := daemonSocket(t, answer(&nodeapi.DescribeResponse{Streams: true, Connect: true,
+				Env: map[string]string{"HEADSTART_A": "1"}}))
+			heard := make(chan string, 4)
+			h := streams.NewHub(slog.New(slog.DiscardHandler))
+			h.Lapse = func(sandbox, reason, why string) { heard <- sandbox + " " + reason + " " + why }
+			serveStreams(t, socket, h)
+			inner := &runc{}
+			s := newService(tt.inner(inner), socket, "test")
+			t.Cleanup(func() { s.Close(context.Background()) })
+			ctx, hook := logged(t)
+			dir := bundle(t, s3Config(t, withProfile(tt.profile)))
+			if _, err := s.Create(ctx, &taskAPI.CreateTaskRequest{ID: "a", Bundle: dir}); err != nil {
+				t.Fatal(err)
+			}
+			if got, want := <-heard, "default_fire-x_u-1 ConnectUnavailable "+tt.why; got != want {
+				t.Errorf("the daemon hears %q, want %q", got, want)
+			}
+			if entry := hook.LastEntry(); entry == nil || entry.Data["reason"] != "ConnectUnavailable" {
+				t.Errorf("log entry %+v", entry)
+			}
+			if strings.Contains(inner.config, "NOTIFY") || !strings.Contains(inner.config, "HEADSTART_A=1") {
+				t.Errorf("runc saw %s", inner.config)
+			}
+			if len(inner.calls) != tt.times {
+				t.Errorf("runc is called %q", inner.calls)
+			}
+		})
+	}
+}
+
+// A container that cannot be created at all is not there, and neither is its listener.
+func TestConnectOfNoContainer(t *testing.T) {
+	socket := daemonSocket(t, answer(&nodeapi.DescribeResponse{Streams: true, Connect: true}))
+	inner := &runc{}
+	s := newService(inner, socket, "test")
+	t.Cleanup(func() { s.Close(context.Background()) })
+	for range 2 {
+		_, err := s.Create(t.Context(), &taskAPI.CreateTaskRequest{ID: "broken", Bundle: bundle(t, s3Config(t, withConnections))})
+		if !errors.Is(err, errRunc) {
+			t.Error(err)
+		}
+	}
+	if len(inner.calls) != 4 {
+		t.Errorf("runc is called %q", inner.calls)
+	}
+}

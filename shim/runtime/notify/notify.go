@@ -155,12 +155,16 @@ func receive(c *net.UnixConn) (int, error) {
 	if err != nil {
 		return -1, fmt.Errorf("receiving a listener: %w", err)
 	}
+	var fds []int // the padding has room for another one
 	messages, err := unix.ParseSocketControlMessage(control[:n])
-	if err != nil || len(messages) != 1 || flags&unix.MSG_CTRUNC != 0 {
-		return -1, errors.Join(errors.New("receiving a listener: not one descriptor"), err)
+	for _, m := range messages {
+		rights, invalid := unix.ParseUnixRights(&m)
+		fds, err = append(fds, rights...), errors.Join(err, invalid)
 	}
-	fds, err := unix.ParseUnixRights(&messages[0])
-	if err != nil || len(fds) != 1 {
+	if err != nil || len(fds) != 1 || flags&unix.MSG_CTRUNC != 0 {
+		for _, fd := range fds {
+			_ = unix.Close(fd) // a copy
+		}
 		return -1, errors.Join(errors.New("receiving a listener: not one descriptor"), err)
 	}
 	if to, err := os.Readlink("/proc/self/fd/" + strconv.Itoa(fds[0])); err != nil || !strings.HasPrefix(to, "anon_inode:seccomp") {
