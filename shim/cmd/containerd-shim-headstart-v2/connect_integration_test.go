@@ -4,6 +4,7 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"io"
 	"log/slog"
@@ -19,9 +20,12 @@ import (
 
 	containerd "github.com/containerd/containerd/v2/client"
 	"github.com/containerd/containerd/v2/contrib/seccomp"
+	"github.com/containerd/containerd/v2/pkg/cio"
+	"github.com/containerd/containerd/v2/pkg/namespaces"
 	"github.com/containerd/containerd/v2/pkg/oci"
 	"github.com/google/go-cmp/cmp"
 	"github.com/opencontainers/runtime-spec/specs-go"
+	"golang.org/x/sys/unix"
 	"google.golang.org/grpc"
 
 	"github.com/headstart-mesh/headstart/shim/nodeapi"
@@ -61,9 +65,9 @@ func saying(t *testing.T, name string) netip.AddrPort {
 // connecting is a daemon that has connections to orders.
 type connecting struct {
 	*streams.Hub
-	handed  atomic.Int64
-	lapses  chan string
-	targets []netip.AddrPort
+	handed atomic.Int64
+	lapses chan string
+	stop   func()
 }
 
 func newConnecting(t *testing.T, n *node, pool netip.AddrPort) *connecting {
@@ -116,11 +120,14 @@ func newConnecting(t *testing.T, n *node, pool netip.AddrPort) *connecting {
 	ctx, cancel := context.WithCancel(context.Background())
 	served := make(chan error)
 	go func() { served <- d.Serve(ctx)(l) }()
-	t.Cleanup(func() {
+	d.stop = sync.OnceFunc(func() {
 		cancel()
 		if err := <-served; err != nil {
 			t.Error(err)
 		}
+	})
+	t.Cleanup(func() {
+		d.stop()
 		close(stop)
 		filling.Wait()
 		for len(ready) > 0 {
@@ -148,6 +155,44 @@ func (n *node) program(t *testing.T, opts []oci.SpecOpts, args ...string) *sandb
 	}
 	return n.sandbox(t, "ours", containerd.WithNewSpec(append([]oci.SpecOpts{oci.WithRootFSPath(rootfs), oci.WithMounts(mounts),
 		oci.WithProcessArgs(args...), oci.WithHostNamespace(specs.NetworkNamespace)}, opts...)...))
+}
+
+// execute returns what a further process hears, by address.
+func (s *sandbox) execute(t *testing.T, args ...string) map[string]string {
+	t.Helper()
+	ctx := namespaces.WithNamespace(t.Context(), "test")
+	spec, err := s.container.Spec(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	process := *spec.Process
+	process.Args = args
+	in, _ := io.Pipe()
+	views, out := io.Pipe()
+	exec, err := s.task.Exec(ctx, "later", &process, cio.NewCreator(cio.WithStreams(in, out, io.Discard), cio.WithFIFODir(t.TempDir())))
+	if err != nil {
+		t.Fatal(err)
+	}
+	exited, err := exec.Wait(ctx)
+	if err := errors.Join(err, exec.Start(ctx)); err != nil {
+		t.Fatal(err)
+	}
+	var got map[string]struct{ Said string }
+	if err := json.NewDecoder(views).Decode(&got); err != nil {
+		t.Error(err)
+	}
+	if err := exec.Kill(ctx, unix.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	<-exited
+	if _, err := exec.Delete(ctx); err != nil {
+		t.Error(err)
+	}
+	said := map[string]string{}
+	for at, r := range got {
+		said[at] = r.Said
+	}
+	return said
 }
 
 // A program that knows nothing of it, and connects in any way, gets the daemon's connections to the addresses that these are
@@ -191,6 +236,40 @@ func TestProgramsGetConnections(t *testing.T) {
 					"executed": "pooled", "datagrams": "('198.51.100.7', 5432)", "local": "FileNotFoundError"}
 				if diff := cmp.Diff(want, got); diff != "" {
 					t.Errorf("-want +got\n%s", diff)
+				}
+			})
+			t.Run("a program of 32 bits", func(t *testing.T) {
+				t.Setenv("GOARCH", "386")
+				s := n.program(t, opts, "/connects", "2", direct)
+				defer s.remove(t)
+				var got map[string]struct{ Said string }
+				if err := s.views.Decode(&got); err != nil || got[direct].Said != "direct" {
+					t.Errorf("%+v, %v", got, err)
+				}
+			})
+			t.Run("a program that is executed later", func(t *testing.T) {
+				s := n.program(t, opts, "/connects", "1", direct)
+				defer s.remove(t)
+				var got map[string]struct{ Said string }
+				if err := s.views.Decode(&got); err != nil {
+					t.Fatal(err)
+				}
+				if said := s.execute(t, "/connects", "3", orders.String())[orders.String()]; said != "pooled" {
+					t.Errorf("said %q", said)
+				}
+			})
+			t.Run("without a daemon", func(t *testing.T) {
+				s := n.program(t, opts, "/connects", "1", orders.String())
+				defer s.remove(t)
+				var got map[string]struct{ Said string }
+				if err := s.views.Decode(&got); err != nil || got[orders.String()].Said != "pooled" {
+					t.Fatalf("%+v, %v", got, err)
+				}
+				d.stop()
+				// Nobody answers for the address. What the kernel says depends on the machine's routes.
+				all := s.execute(t, "/connects", "1", orders.String(), direct)
+				if all[direct] != "direct" || all[orders.String()] == "pooled" {
+					t.Errorf("said %v", all)
 				}
 			})
 			if len(d.lapses) > 0 {

@@ -28,7 +28,7 @@ func main() {
 		var took []time.Duration
 		for range times {
 			began := time.Now()
-			c, err := net.Dial("tcp", address)
+			c, err := net.DialTimeout("tcp", address, 2*time.Second)
 			took = append(took, time.Since(began))
 			said := fmt.Sprint(err)
 			if err == nil {
