@@ -27,7 +27,7 @@ var daemonFiles = []string{
 	daemonState + "/endpoints.pb", daemonState + "/endpoints.pb.new", daemonState + "/gateway-keys.json",
 	daemonState + "/s3-learned.json",
 	daemonRun + "/gateway", daemonRun + "/memory", daemonRun + "/node.sock", daemonRun + "/descriptors.sock",
-	daemonRun + "/endpoints.sock",
+	daemonRun + "/endpoints.sock", daemonRun + "/streams.sock",
 }
 
 // removeRemains removes what the daemon, which has ended, has left on the node, and returns

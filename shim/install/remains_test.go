@@ -10,7 +10,7 @@ import (
 var daemonLeft = []string{
 	"var/lib/headstart/instances/video_fire-1_0b5f/input/36c2", "var/lib/headstart/buffer/part", "var/lib/headstart/endpoints.pb",
 	"var/lib/headstart/endpoints.pb.new", "var/lib/headstart/gateway-keys.json", "run/headstart/node.sock", "run/headstart/descriptors.sock",
-	"run/headstart/endpoints.sock", "run/headstart/otlp.sock",
+	"run/headstart/endpoints.sock", "run/headstart/streams.sock", "run/headstart/otlp.sock",
 	"run/headstart/memory/buffer/part", "run/headstart/memory/instances/video_fire-1_0b5f/36c2",
 	"run/headstart/gateway/ingress.sock", "run/headstart/gateway/hints.sock", "run/headstart/gateway/gateway.sock", "run/headstart/gateway/route.wasm", "run/headstart/gateway/key",
 }

@@ -21,8 +21,8 @@ type conversation struct {
 	containers map[string]bool
 }
 
-// converse has the daemon dial in the network of a container that is described with streams, and join streams there; nil for
-// another container.
+// converse has the daemon dial in the network of a container that is described with streams, and join streams there;
+// nil for another container.
 func (s *Service) converse(id string, b *bundle, d *nodeapi.DescribeResponse) *streams.Shim {
 	if !d.GetStreams() {
 		return nil
@@ -56,9 +56,11 @@ func (s *Service) leaveConversation(container string) {
 	}
 }
 
-// notify has the daemon asked about the connections of a container that is described so. The container goes without if that
-// cannot be, and the daemon hears why.
-func (s *Service) notify(ctx context.Context, id string, b *bundle, d *nodeapi.DescribeResponse, shim *streams.Shim) *lapse {
+// notify has the daemon asked about the connections of a container that is described so. The container goes without
+// if that cannot be, and the daemon hears why.
+func (s *Service) notify(ctx context.Context, id string, b *bundle, d *nodeapi.DescribeResponse,
+	shim *streams.Shim,
+) *lapse {
 	if !d.GetConnect() || shim == nil {
 		return nil
 	}

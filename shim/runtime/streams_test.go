@@ -39,8 +39,8 @@ func withConnections(spec map[string]any) {
 	spec["annotations"].(map[string]string)["headstart.dev/connections"] = "orders"
 }
 
-// The containers of a pod that are told of streams have one conversation, in the pod's network, from the first one to the
-// end of the last one.
+// The containers of a pod that are told of streams have one conversation, in the pod's network, from the first one to
+// the end of the last one.
 func TestStreamsOfASandbox(t *testing.T) {
 	errDialled := errors.New("dialled")
 	asked := make(chan bool, 8)
@@ -120,7 +120,8 @@ func (r refusing) Create(ctx context.Context, q *taskAPI.CreateTaskRequest) (*ta
 	return res, err
 }
 
-// A container whose connections cannot be asked about starts with all else that it is described with, and the daemon hears why.
+// A container whose connections cannot be asked about starts with all else that it is described with, and the daemon
+// hears why.
 func TestConnectUnavailable(t *testing.T) {
 	withProfile := func(profile map[string]any) func(map[string]any) {
 		return func(spec map[string]any) {

@@ -195,8 +195,8 @@ func (s *sandbox) execute(t *testing.T, args ...string) map[string]string {
 	return said
 }
 
-// A program that knows nothing of it, and connects in any way, gets the daemon's connections to the addresses that these are
-// for, under the runtime's own profile and without one. It connects to all others on its own.
+// A program that knows nothing of it, and connects in any way, gets the daemon's connections to the addresses that
+// these are for, under the runtime's own profile and without one. It connects to all others on its own.
 func TestProgramsGetConnections(t *testing.T) {
 	for name, opts := range map[string][]oci.SpecOpts{"no profile": nil, "the default profile": {seccomp.WithDefaultProfile()}} {
 		t.Run(name, func(t *testing.T) {
@@ -279,8 +279,8 @@ func TestProgramsGetConnections(t *testing.T) {
 	}
 }
 
-// What the first connect(2) of a program takes: the daemon's connection is there as soon as one on the loopback, and another
-// one is hardly later. The figures are logged; a machine that does other work meanwhile has others.
+// What the first connect(2) of a program takes: the daemon's connection is there as soon as one on the loopback, and
+// another one is hardly later. The figures are logged; a machine that does other work meanwhile has others.
 func TestConnectTakes(t *testing.T) {
 	const programs = 21
 	measure := func(t *testing.T, connect, ahead bool, to netip.AddrPort) (first float64) {

@@ -14,8 +14,8 @@ import (
 	"github.com/headstart-mesh/headstart/shim/nodeapi"
 )
 
-// A container sees its own directories in that of the pod's sockets. Its daemon cannot have them appear elsewhere, by links
-// that it makes when they are checked, and shows nothing if they are links from the start.
+// A container sees its own directories in that of the pod's sockets. Its daemon cannot have them appear elsewhere, by
+// links that it makes when they are checked, and shows nothing if they are links from the start.
 func TestSandboxSeesDirectoriesAmongItsSockets(t *testing.T) {
 	n := newNode(t)
 	own := func(id string) string { return n.path("sandboxes/" + id) }

@@ -10,7 +10,8 @@ import (
 	"github.com/headstart-mesh/headstart/shim/nodeapi/descriptors"
 )
 
-// Whatever the daemon says, the shim answers questions with an error, and asks about no other addresses than it was told.
+// Whatever the daemon says, the shim answers questions with an error, and asks about no other addresses than it was
+// told.
 func FuzzShim(f *testing.F) {
 	for _, seed := range []string{`{"id":7,"dial":"10.0.0.3:5432","timeout":"5s"}`, `{"id":8,"join":true}`, `{"targets":["10.0.0.3:5432"]}`,
 		`{"id":1,"connect":"10.0.0.3:5432"}`, `{"id":1,"pass":true}`, `{"targets":null}`, `{"targets":["a"]}`, `null`, ``, `[]`} {

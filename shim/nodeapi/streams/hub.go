@@ -27,11 +27,12 @@ type Hub struct {
 	// Connect is asked what a program's connection to one of the sandbox's targets is; nil, of it or of its result: the
 	// program connects on its own. The file is the hub's to close. It is set before Serve.
 	Connect func(ctx context.Context, sandbox string, at netip.AddrPort) (*os.File, error)
-	// Ahead is Connect before a program connects, once for each target of a sandbox: what it returns is used up, and its
-	// program's first connection waits for nothing. It is set before Serve; nil, of it or of its result: there is none.
+	// Ahead is Connect before a program connects, once for each target of a sandbox: what it returns is used up, and
+	// its program's first connection waits for nothing. It is set before Serve; nil, of it or of its result: there is
+	// none.
 	Ahead func(ctx context.Context, sandbox string, at netip.AddrPort) (*os.File, error)
-	// Lapse hears that a sandbox's shim asks about no connections: a reason, and why, in words. It is set before Serve; nil:
-	// nobody hears.
+	// Lapse hears that a sandbox's shim asks about no connections: a reason, and why, in words. It is set before
+	// Serve; nil: nobody hears.
 	Lapse func(sandbox, reason, why string)
 
 	log *slog.Logger
@@ -206,8 +207,8 @@ func (h *Hub) Dial(ctx context.Context, sandbox string, at netip.AddrPort) (net.
 	return nil, fmt.Errorf("dialling %s in a sandbox: %w", at, err)
 }
 
-// Join has a sandbox's shim copy between two connections from now on. Without an error the caller closes its own copies,
-// of which it has read all that it will. It waits for the shim until ctx ends.
+// Join has a sandbox's shim copy between two connections from now on. Without an error the caller closes its own
+// copies, of which it has read all that it will. It waits for the shim until ctx ends.
 func (h *Hub) Join(ctx context.Context, sandbox string, client, server net.Conn) error {
 	c, err := h.shim(ctx, sandbox)
 	if err != nil {

@@ -18,8 +18,8 @@ import (
 const (
 	// StreamsLimit is how many pairs of streams a sandbox may have joined, which take six descriptors each.
 	StreamsLimit = 256
-	// lastBytes is how long joined streams have when the sandbox ends: their program has, and its last bytes are on their
-	// way.
+	// lastBytes is how long joined streams have when the sandbox ends: their program has, and its last bytes are on
+	// their way.
 	lastBytes = time.Second
 	// aheadLimit is how long a connection that was handed over ahead waits for its program: nobody watches it.
 	aheadLimit = 30 * time.Second
@@ -51,8 +51,8 @@ func NewShim(sandbox string, dial Dial) *Shim {
 		ahead: map[netip.AddrPort]*os.File{}}
 }
 
-// Keep converses with the daemon at a socket, and with the one after that, until ctx ends. Then it ends the streams, and
-// returns when they are over.
+// Keep converses with the daemon at a socket, and with the one after that, until ctx ends. Then it ends the streams,
+// and returns when they are over.
 func (s *Shim) Keep(ctx context.Context, socket string) {
 	defer s.endStreams()
 	for ctx.Err() == nil {

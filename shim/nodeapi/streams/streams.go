@@ -1,5 +1,6 @@
-// Package streams is the conversation in which a node's daemon has the shim of a sandbox dial in the sandbox's network, and
-// copy between streams that then need the daemon no more. The shim asks in it what a program's connect(2) gets.
+// Package streams is the conversation in which a node's daemon has the shim of a sandbox dial in the sandbox's
+// network, and copy between streams that then need the daemon no more. The shim asks in it what a program's
+// connect(2) gets.
 package streams
 
 import (
@@ -82,8 +83,8 @@ var errOver = errors.New("the conversation is over")
 // conversation is what both sides have of it.
 type conversation struct {
 	conn *net.UnixConn
-	// answer answers a question, whose files it closes. Those of the answer are closed when they are sent; sent hears, if
-	// it is not nil, whether they were.
+	// answer answers a question, whose files it closes. Those of the answer are closed when they are sent; sent
+	// hears, if it is not nil, whether they were.
 	answer func(ctx context.Context, question parcel) (answer parcel, sent func(error))
 	// hear takes what is no question.
 	hear func(message)
@@ -151,7 +152,8 @@ func (c *conversation) reply(ctx context.Context, question parcel) {
 	}
 }
 
-// ask returns the answer to a question. Its files are the caller's to close. sent: the other side may have the question.
+// ask returns the answer to a question. Its files are the caller's to close. sent: the other side may have the
+// question.
 func (c *conversation) ask(ctx context.Context, p parcel) (answer parcel, sent bool, err error) {
 	asked := make(chan parcel, 1)
 	c.mu.Lock()

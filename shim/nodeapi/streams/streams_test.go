@@ -124,7 +124,7 @@ func TestAttackOfTheDaemonByAddresses(t *testing.T) {
 func TestJoinedStreamsOutliveTheDaemon(t *testing.T) {
 	for _, kind := range []string{"tcp4", "unix"} {
 		t.Run(kind, func(t *testing.T) {
-			defer streams.Hasten(time.Millisecond)()
+			t.Cleanup(streams.Hasten(time.Millisecond))
 			socket, h := path(t), newHub()
 			before := open(t)
 			stop := start(t, socket, h)
@@ -265,7 +265,7 @@ func (c fileConn) File() (*os.File, error) {
 
 // A program's connection is asked about, if it is to a target: what the daemon has is handed over.
 func TestConnect(t *testing.T) {
-	defer streams.Hasten(time.Millisecond)()
+	t.Cleanup(streams.Hasten(time.Millisecond))
 	socket, h := path(t), newHub()
 	other := netip.MustParseAddrPort("10.0.0.4:6379")
 	h.Connect = func(_ context.Context, of string, at netip.AddrPort) (*os.File, error) {
@@ -332,7 +332,8 @@ func eventually(t *testing.T, is func() bool) {
 	}
 }
 
-// What is not of the protocol ends its conversation, and no other one. A shim that comes again takes the place of itself.
+// What is not of the protocol ends its conversation, and no other one. A shim that comes again takes the place of
+// itself.
 func TestOtherShims(t *testing.T) {
 	socket, n, h := path(t), newNetwork(t), newHub()
 	start(t, socket, h)

@@ -14,8 +14,8 @@ import (
 )
 
 const (
-	// askTimeout bounds what a call waits for the daemon, whose connections are there or not. A program that does not want
-	// to wait for its connection waits for this.
+	// askTimeout bounds what a call waits for the daemon, whose connections are there or not. A program that does not
+	// want to wait for its connection waits for this.
 	askTimeout = time.Second
 	// askingLimit is how many calls of a listener are asked about at a time. Further ones go on by themselves.
 	askingLimit = 64
@@ -89,7 +89,8 @@ func (c *calls) answer(wake int) {
 	defer c.asking.Wait()
 	defer c.cancel()
 	// The program's thread waits for this one. (An older kernel, before 6.6, wakes it elsewhere.)
-	_, _, _ = unix.Syscall(unix.SYS_IOCTL, uintptr(c.fd), unix.SECCOMP_IOCTL_NOTIF_SET_FLAGS, unix.SECCOMP_USER_NOTIF_FD_SYNC_WAKE_UP)
+	_, _, _ = unix.Syscall(unix.SYS_IOCTL, uintptr(c.fd), unix.SECCOMP_IOCTL_NOTIF_SET_FLAGS,
+		unix.SECCOMP_USER_NOTIF_FD_SYNC_WAKE_UP)
 	rehearse()
 	for {
 		ready := []unix.PollFd{{Fd: int32(c.fd), Events: unix.POLLIN}, {Fd: int32(wake)}}
@@ -133,16 +134,18 @@ func (c *calls) answer(wake int) {
 	}
 }
 
-// rehearse does once what a call's answer takes, on sockets of its own: the first call does not wait for the shim's pages.
+// rehearse does once what a call's answer takes, on sockets of its own: the first call does not wait for the shim's
+// pages.
 func rehearse() {
-	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
+	const kind = unix.SOCK_STREAM | unix.SOCK_CLOEXEC | unix.SOCK_NONBLOCK
+	fds, err := unix.Socketpair(unix.AF_UNIX, kind, 0)
 	if err != nil {
 		return
 	}
 	connection := os.NewFile(uintptr(fds[0]), "rehearsal")
 	c := newCalls(-1, nil, nil)
 	c.cancel()
-	if socket, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0); err == nil && fresh(socket) {
+	if socket, err := unix.Socket(unix.AF_INET, kind, 0); err == nil && fresh(socket) {
 		c.replace(call{pid: uint32(os.Getpid()), args: [6]uint64{uint64(socket)}}, socket, connection)
 	}
 	_ = unix.Close(fds[1])
@@ -322,12 +325,14 @@ func streams(fd int) bool {
 	return err == nil && failed == nil && kind == unix.SOCK_STREAM && listens == 0
 }
 
-// options are those of a socket that programs set before they connect, and of which a connection of the daemon's may have
-// others than a new socket: always, with keep-alive only, or if they are not 0.
+// options are those of a socket that programs set before they connect, and of which a connection of the daemon's may
+// have others than a new socket: always, with keep-alive only, or if they are not 0.
 var (
-	always  = [][2]int{{unix.IPPROTO_TCP, unix.TCP_NODELAY}, {unix.SOL_SOCKET, unix.SO_KEEPALIVE}}
-	alive   = [][2]int{{unix.IPPROTO_TCP, unix.TCP_KEEPIDLE}, {unix.IPPROTO_TCP, unix.TCP_KEEPINTVL}, {unix.IPPROTO_TCP, unix.TCP_KEEPCNT}}
-	unusual = [][2]int{{unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT}, {unix.SOL_SOCKET, unix.SO_OOBINLINE}, {unix.SOL_SOCKET, unix.SO_PRIORITY}}
+	always = [][2]int{{unix.IPPROTO_TCP, unix.TCP_NODELAY}, {unix.SOL_SOCKET, unix.SO_KEEPALIVE}}
+	alive  = [][2]int{{unix.IPPROTO_TCP, unix.TCP_KEEPIDLE}, {unix.IPPROTO_TCP, unix.TCP_KEEPINTVL},
+		{unix.IPPROTO_TCP, unix.TCP_KEEPCNT}}
+	unusual = [][2]int{{unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT}, {unix.SOL_SOCKET, unix.SO_OOBINLINE},
+		{unix.SOL_SOCKET, unix.SO_PRIORITY}}
 )
 
 // adopt gives a connection what a program has set of its socket. A connection that is not of TCP has no such options.

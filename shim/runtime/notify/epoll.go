@@ -34,8 +34,8 @@ const (
 	fileLimit = 1 << 20
 )
 
-// describe looks at a socket's descriptor. Of one that blocks nobody polls. It makes plain system calls: the program waits,
-// and each os.File costs some of them more.
+// describe looks at a socket's descriptor. Of one that blocks nobody polls. It makes plain system calls: the program
+// waits, and each os.File costs some of them more.
 func describe(tid, number int, blocks bool) (d described) {
 	proc := "/proc/" + strconv.Itoa(tid)
 	d.cloexec = cloexec(read(proc + "/fdinfo/" + strconv.Itoa(number)))
@@ -98,7 +98,8 @@ func cloexec(info string) bool {
 	return false
 }
 
-// registrations are those of a descriptor in the fdinfo of an epoll's: lines as "tfd: 5 events: 19 data: 5 pos:0 ino:…".
+// registrations are those of a descriptor in the fdinfo of an epoll's: lines as "tfd: 5 events: 19 data: 5 pos:0
+// ino:…".
 func registrations(info string, epoll, number int) (all []poll) {
 	for line := range strings.Lines(info) {
 		f := strings.Fields(line)
@@ -128,9 +129,9 @@ func leader(tid int) (int, error) {
 	return 0, errors.New("a thread without a process")
 }
 
-// fixer registers connections with the epolls of the sockets that they replace. The kernel knows a registration by the
-// number of the descriptor as well, and forgets it with the socket: so this has a thread with descriptors of its own, where
-// each number is free.
+// fixer registers connections with the epolls of the sockets that they replace. The kernel knows a registration by
+// the number of the descriptor as well, and forgets it with the socket: so this has a thread with descriptors of its
+// own, where each number is free.
 type fixer struct{ jobs chan job }
 
 type job struct {
@@ -168,7 +169,8 @@ func (f *fixer) register(tid, number int, polls []poll) {
 	<-done
 }
 
-// closeOthers closes the thread's copies of what the process has open, but for what Go's scheduler may need on any thread.
+// closeOthers closes the thread's copies of what the process has open, but for what Go's scheduler may need on any
+// thread.
 func closeOthers() error {
 	dir, err := os.Open("/proc/thread-self/fd")
 	if err != nil {

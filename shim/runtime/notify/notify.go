@@ -1,8 +1,9 @@
-// Package notify answers the connect(2) calls of a container whose seccomp profile has them wait (seccomp_unotify(2)): some
-// sockets are replaced by connections that are there already, all other calls go on in the kernel.
+// Package notify answers the connect(2) calls of a container whose seccomp profile has them wait
+// (seccomp_unotify(2)): some sockets are replaced by connections that are there already, all other calls go on in the
+// kernel.
 //
-// What a call says is only used to decide. A program that changes the address, the descriptor or the socket meanwhile, by
-// another thread, gets a connection that it may have anyway, or the call of its own.
+// What a call says is only used to decide. A program that changes the address, the descriptor or the socket
+// meanwhile, by another thread, gets a connection that it may have anyway, or the call of its own.
 package notify
 
 import (
@@ -29,7 +30,8 @@ type Asker interface {
 	Targets(at netip.AddrPort) bool
 	// Ahead returns a connection to an address that is there already, nil for none. It is the caller's to close.
 	Ahead(at netip.AddrPort) *os.File
-	// Connect returns a connection to an address, nil if the program is to connect on its own. It is the caller's to close.
+	// Connect returns a connection to an address, nil if the program is to connect on its own. It is the caller's to
+	// close.
 	Connect(ctx context.Context, at netip.AddrPort) (*os.File, error)
 }
 
@@ -167,7 +169,8 @@ func receive(c *net.UnixConn) (int, error) {
 		}
 		return -1, errors.Join(errors.New("receiving a listener: not one descriptor"), err)
 	}
-	if to, err := os.Readlink("/proc/self/fd/" + strconv.Itoa(fds[0])); err != nil || !strings.HasPrefix(to, "anon_inode:seccomp") {
+	to, err := os.Readlink("/proc/self/fd/" + strconv.Itoa(fds[0]))
+	if err != nil || !strings.HasPrefix(to, "anon_inode:seccomp") {
 		return -1, errors.Join(errors.New("receiving a listener: it is none"), err, unix.Close(fds[0]))
 	}
 	return fds[0], nil

@@ -22,9 +22,9 @@ var architectures = map[string][]string{
 	"arm64": {"SCMP_ARCH_AARCH64", "SCMP_ARCH_ARM"},
 }
 
-// Notify returns config with a seccomp profile that has connect(2) wait for the answer of who listens at a socket's path.
-// In all else, the profile is as it was. Where it denies connect(2), has rules for it, or listens itself, it stays in force:
-// then there is an error and no specification.
+// Notify returns config with a seccomp profile that has connect(2) wait for the answer of who listens at a socket's
+// path. In all else, the profile is as it was. Where it denies connect(2), has rules for it, or listens itself, it
+// stays in force: then there is an error and no specification.
 func Notify(config []byte, socket, arch string) ([]byte, error) {
 	spec, err := parse(config)
 	if err != nil {
@@ -45,7 +45,8 @@ func Notify(config []byte, socket, arch string) ([]byte, error) {
 			return nil, fmt.Errorf("no seccomp profile is known for %s", arch)
 		}
 		profile = object{}
-		err = errors.Join(setMember(profile, "defaultAction", allows), setMember(profile, "architectures", architectures[arch]))
+		err = errors.Join(setMember(profile, "defaultAction", allows),
+			setMember(profile, "architectures", architectures[arch]))
 	}
 	if err := errors.Join(err, notify(profile, socket)); err != nil {
 		return nil, err

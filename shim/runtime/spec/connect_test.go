@@ -57,7 +57,8 @@ func TestNotify(t *testing.T) {
 	}
 }
 
-// FuzzNotify holds for every specification: it is refused, or differs in the rules for connect and in the listener only.
+// FuzzNotify holds for every specification: it is refused, or differs in the rules for connect and in the listener
+// only.
 func FuzzNotify(f *testing.F) {
 	f.Add([]byte(`{"a":1,"linux":{"seccomp":{"defaultAction":"SCMP_ACT_ERRNO","syscalls":[{"names":["connect","bind"],"action":"SCMP_ACT_ALLOW"}]}}}`))
 	f.Add([]byte(`{"linux":null}`))
