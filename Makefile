@@ -63,6 +63,10 @@ test-trust: setup build
 	@echo "· tests that play an attacker" >&2
 	@$(BIN)/trust
 
+## test-ktls: the tests on a kernel that has TLS, in QEMU (root, Debian; 5 minutes at most)
+test-ktls:
+	@e2e/ktls/test.sh $(CURDIR)/out/ktls -test.v
+
 # What starts no goroutine has nothing for the race detector to find, and takes five times as long
 # with it: filters, which have one thread each, and computations of many seconds.
 SEQUENTIAL = filters/... e2e/geography e2e/routing/simulator e2e/functions/mjpeggen e2e/functions/workflow/content
@@ -192,6 +196,6 @@ publish:
 clean:
 	rm -rf out
 
-.PHONY: FORCE help setup build demo test test-trust test-unit fuzz soak test-cluster test-cluster-changed \
+.PHONY: FORCE help setup build demo test test-trust test-ktls test-unit fuzz soak test-cluster test-cluster-changed \
 	bench-cluster bench-prefetch bench-routing bench-cache demo-cluster cluster images manifests lint vuln \
 	generate publish clean
