@@ -71,9 +71,9 @@ func (d *destination) grants(namespace string) bool {
 
 func (d *destination) onNode() bool { return d.config.GetOrigin() == string(destinations.Node) }
 
-// protocol is what is spoken with the server, with the secret as it is now. encrypted: a program that speaks TLS does so
-// with the server itself.
-func (d *destination) protocol(encrypted bool) (session.Protocol, error) {
+// protocol is what is spoken with the server, with the secret as it is now, and by TLS as is said. encrypted: a program that
+// speaks TLS does so with the server itself.
+func (d *destination) protocol(secured *tls.Config, encrypted bool) (session.Protocol, error) {
 	if d.err != nil {
 		return nil, d.err
 	}
@@ -84,15 +84,15 @@ func (d *destination) protocol(encrypted bool) (session.Protocol, error) {
 	}
 	switch c.GetKind() {
 	case destinations.KindPostgres:
-		return session.Postgres{Name: c.GetName(), User: c.GetUser(), Password: password, Database: c.GetDatabase(), TLS: d.tls,
+		return session.Postgres{Name: c.GetName(), User: c.GetUser(), Password: password, Database: c.GetDatabase(), TLS: secured,
 			Encrypted: encrypted}, nil
 	case destinations.KindRedis:
-		return session.Redis{Name: c.GetName(), User: c.GetUser(), Password: password, DB: int(c.GetDb()), TLS: d.tls}, nil
+		return session.Redis{Name: c.GetName(), User: c.GetUser(), Password: password, DB: int(c.GetDb()), TLS: secured}, nil
 	case destinations.KindTCP, destinations.KindTLS:
 		if encrypted {
 			return bare{}, nil
 		}
-		return session.Raw{TLS: d.tls}, nil
+		return session.Raw{TLS: secured}, nil
 	}
 	return nil, fmt.Errorf("this node does not know the kind %.64q", c.GetKind())
 }

@@ -12,6 +12,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/headstart-mesh/headstart/filters/filterapi"
+	"github.com/headstart-mesh/headstart/shim/ktls"
 	"github.com/headstart-mesh/headstart/shim/nodeapi/streams"
 	"github.com/headstart-mesh/headstart/shim/nodeapi/tracing"
 	"github.com/headstart-mesh/headstart/shim/pool"
@@ -41,6 +42,11 @@ func (s *Server) serve(sb *sandbox, name string, client net.Conn, none bool) {
 		return
 	}
 	defer server.Close()
+	server, err = ktls.Kernel(server)
+	if err != nil {
+		s.config.Log.Warn("a program's connection ends", "instance", sb.id, "destination", name, "error", err)
+		return
+	}
 	if _, secured := server.(*tls.Conn); !secured {
 		err := s.join(sb, inner(client), server)
 		if err == nil || errors.Is(err, streams.ErrUnclear) {
@@ -64,7 +70,7 @@ func (s *Server) meet(sb *sandbox, name string, client net.Conn, none bool) (ser
 	if err != nil {
 		return nil, "", err
 	}
-	p, err := d.protocol(sb.By == filterapi.ByConnect)
+	p, err := d.protocol(d.tls, sb.By == filterapi.ByConnect)
 	if err != nil {
 		d.note(err)
 		return nil, "", err

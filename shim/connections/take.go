@@ -2,12 +2,13 @@ package connections
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
-	"fmt"
 	"net"
 	"net/netip"
 
 	"github.com/headstart-mesh/headstart/filters/filterapi"
+	"github.com/headstart-mesh/headstart/shim/ktls"
 	"github.com/headstart-mesh/headstart/shim/nodeapi/destinations"
 	"github.com/headstart-mesh/headstart/shim/pool"
 	"github.com/headstart-mesh/headstart/shim/session"
@@ -51,7 +52,7 @@ func (c *caller) Take(ctx context.Context, start session.Start) (*session.Sessio
 	w, err := c.take(ctx, start)
 	if err != nil {
 		c.server.config.Metrics.fallback(c.name, reasonFailed)
-		return nil, fmt.Errorf("destination %s: %w", c.name, err)
+		return nil, err // the session's own words name the destination
 	}
 	return w.session, nil
 }
@@ -125,12 +126,14 @@ func (s *Server) fill(ctx context.Context, k pool.Key) (waiting, error) {
 }
 
 func (s *Server) open(ctx context.Context, d *destination, start session.Start, dial session.Dial) (waiting, error) {
-	p, err := d.protocol(false)
-	if start == bareStart {
-		p, err = session.Raw{}, nil
-	}
-	if err != nil {
-		return waiting{}, err
+	var p session.Protocol = session.Raw{}
+	if start != bareStart {
+		var secured *tls.Config
+		var err error
+		dial, secured = ktls.Prepare(dial, d.tls)
+		if p, err = d.protocol(secured, false); err != nil {
+			return waiting{}, err
+		}
 	}
 	opened, err := p.Open(ctx, dial, start)
 	if err == nil || !errors.Is(ctx.Err(), context.Canceled) { // else nobody waits for it any more

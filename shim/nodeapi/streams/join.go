@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/headstart-mesh/headstart/shim/ktls/plaintext"
 )
 
 // stream is a connection whose two directions end one by one.
@@ -33,7 +35,7 @@ func streamOf(f *os.File) (stream, error) {
 	if err != nil {
 		return nil, fmt.Errorf("the descriptor is no stream: %w", err)
 	}
-	if s, is := c.(stream); is {
+	if s, is := plaintext.Of(c).(stream); is {
 		return s, nil
 	}
 	return nil, errors.Join(errors.New("the descriptor is no stream"), c.Close())
@@ -71,7 +73,7 @@ func (p pair) close() {
 // abort resets both.
 func (p pair) abort() {
 	for _, s := range p {
-		if tcp, is := s.(*net.TCPConn); is {
+		if tcp, is := s.(interface{ SetLinger(seconds int) error }); is {
 			_ = tcp.SetLinger(0)
 		}
 		_ = s.Close()
