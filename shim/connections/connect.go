@@ -122,6 +122,21 @@ func newPair(ctx context.Context) (p pair, err error) {
 	return p, nil
 }
 
+// locate finds out where a sandbox's destinations are, and tells its shim.
+func (s *Server) locate(sb *sandbox) {
+	s.target(sb) // as far as that is known
+	for _, name := range sb.Destinations {
+		d, err := s.list.get(name, sb.namespace)
+		if err != nil {
+			continue
+		}
+		if changed, _ := d.look(sb.ctx, true); changed { // what is wrong is told of by Watch
+			s.pool.Renew(name)
+		}
+	}
+	s.target(sb)
+}
+
 // target tells the shim of a sandbox which addresses its programs' connections are asked about for.
 func (s *Server) target(sb *sandbox) {
 	var all []netip.AddrPort

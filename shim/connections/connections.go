@@ -116,7 +116,23 @@ func (s *Server) Set(all []*nodeapi.Destination) {
 
 // Watch follows list, secrets and addresses, and tells of problems that are others than before, until ctx ends.
 func (s *Server) Watch(ctx context.Context, tell func(*nodeapi.DestinationProblems)) {
-	s.list.watch(ctx, tell, s.targetAll, s.config.Log)
+	s.list.watch(ctx, s.used, tell, s.targetAll, s.config.Log)
+}
+
+// used are the destinations of the node's sandboxes, and those that connections wait with.
+func (s *Server) used() map[string]bool {
+	used := map[string]bool{}
+	for _, u := range s.pool.Usage() {
+		used[u.Destination] = true
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, sb := range s.sandboxes {
+		for _, name := range sb.Destinations {
+			used[name] = true
+		}
+	}
+	return used
 }
 
 // sandbox is one that is to be connected.
@@ -171,7 +187,7 @@ func (s *Server) Bring(sb sandboxes.Sandbox) (sandboxes.Need, error) {
 		}
 	}
 	if need.Connect {
-		s.target(known)
+		s.background.Go(func() { s.locate(known) })
 	}
 	return need, nil
 }

@@ -405,7 +405,7 @@ func TestAServerThatRefuses(t *testing.T) {
 	if n, err := r.dial("ledger", "tcp.sock").Read(make([]byte, 1)); err == nil {
 		t.Errorf("%d bytes came", n)
 	}
-	if m, _ := r.list.look(t.Context()); len(m.GetProblems()) != 1 || !strings.Contains(m.GetProblems()[0].GetMessage(), "refused") {
+	if m, _ := r.list.look(t.Context(), r.used()); len(m.GetProblems()) != 1 || !strings.Contains(m.GetProblems()[0].GetMessage(), "refused") {
 		t.Errorf("problems: %v", m)
 	}
 }

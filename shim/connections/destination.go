@@ -173,8 +173,9 @@ func (d *destination) note(err error) {
 	}
 }
 
-// look looks whether the destination is where it was, with the secret that it had. It returns what is wrong with it.
-func (d *destination) look(ctx context.Context) (changed bool, wrong string) {
+// look looks whether the destination has the secret that it had, and, if it is used, whether it is where it was. It returns
+// what is wrong with it.
+func (d *destination) look(ctx context.Context, used bool) (changed bool, wrong string) {
 	if d.err != nil {
 		return false, d.err.Error()
 	}
@@ -182,16 +183,19 @@ func (d *destination) look(ctx context.Context) (changed bool, wrong string) {
 	if err != nil {
 		return false, err.Error()
 	}
-	found, err := d.find(ctx)
 	var at []netip.Addr
-	for _, a := range found {
-		at = append(at, a.Addr())
+	if used { // else name servers are left alone
+		found, wrong := d.find(ctx)
+		for _, a := range found {
+			at = append(at, a.Addr())
+		}
+		slices.SortFunc(at, netip.Addr.Compare)
+		err = wrong
 	}
-	slices.SortFunc(at, netip.Addr.Compare)
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	changed = password != d.password
-	if d.password = password; err == nil && !slices.Equal(at, d.at) {
+	if d.password = password; used && err == nil && !slices.Equal(at, d.at) {
 		d.at, changed = at, true
 	}
 	if err != nil {

@@ -113,7 +113,7 @@ func (l *list) get(name, namespace string) (*destination, error) {
 }
 
 // look returns what is wrong with the list and the destinations, and has those renewed that are others than before.
-func (l *list) look(ctx context.Context) (m *nodeapi.DestinationProblems, changed bool) {
+func (l *list) look(ctx context.Context, used map[string]bool) (m *nodeapi.DestinationProblems, changed bool) {
 	m = &nodeapi.DestinationProblems{}
 	problem := func(name, said string) {
 		m.Problems = append(m.Problems, &nodeapi.DestinationProblem{Destination: name,
@@ -126,7 +126,7 @@ func (l *list) look(ctx context.Context) (m *nodeapi.DestinationProblems, change
 	all := maps.Clone(l.all)
 	l.mu.Unlock()
 	for name, d := range all {
-		other, wrong := d.look(ctx)
+		other, wrong := d.look(ctx, used[name])
 		if changed = changed || other; other {
 			d.note(nil) // that was of another address, or of another secret
 			l.renew(name)
@@ -143,12 +143,14 @@ func (l *list) look(ctx context.Context) (m *nodeapi.DestinationProblems, change
 
 // watch looks now and then, and tells of problems that are others than before and of destinations that have changed, until
 // ctx ends.
-func (l *list) watch(ctx context.Context, tell func(*nodeapi.DestinationProblems), changed func(), log *slog.Logger) {
+func (l *list) watch(ctx context.Context, used func() map[string]bool, tell func(*nodeapi.DestinationProblems), changed func(),
+	log *slog.Logger,
+) {
 	told := &nodeapi.DestinationProblems{}
 	tick := time.NewTicker(lookEvery)
 	defer tick.Stop()
 	for {
-		m, others := l.look(ctx)
+		m, others := l.look(ctx, used())
 		if others {
 			changed()
 		}
