@@ -111,6 +111,7 @@ func (s *Server) Close() {
 func (s *Server) Set(all []*nodeapi.Destination) {
 	if s.list.own == nil {
 		s.list.replace(all)
+		s.targetAll()
 	}
 }
 
@@ -154,6 +155,8 @@ type note struct {
 	Function     string   `json:"function"`
 	Destinations []string `json:"destinations"`
 	By           string   `json:"by"`
+	// Kinds are those of the destinations: the next daemon opens the doors before it has a list.
+	Kinds map[string]string `json:"kinds"`
 }
 
 // Bring implements sandboxes.Provider. A container that has nothing to do with connections gets none, whatever its pod has.
@@ -168,11 +171,15 @@ func (s *Server) Bring(sb sandboxes.Sandbox) (sandboxes.Need, error) {
 	need := sandboxes.Need{Streams: true, Connect: known.By == filterapi.ByConnect}
 	for _, name := range known.Destinations {
 		d, err := s.list.get(name, known.namespace)
-		if err != nil {
+		kind := known.Kinds[name]
+		switch {
+		case err == nil:
+			kind = d.config.GetKind()
+		case !sb.Runs() || kind == "":
 			s.refuse(known, err)
 			continue // the program finds nothing there, and connects by itself
 		}
-		mount, err := s.openDoor(known, sb, name, d)
+		mount, err := s.openDoor(known, sb, name, kind)
 		if err != nil {
 			s.config.Log.Warn("a sandbox goes without a connection", "instance", sb.ID, "destination", name, "error", err)
 			continue
@@ -199,7 +206,7 @@ func (s *Server) enter(sb sandboxes.Sandbox) (*sandbox, error) {
 	if known := s.sandboxes[sb.ID]; known != nil || s.ctx.Err() != nil {
 		return known, nil
 	}
-	n, err := noteOf(sb)
+	n, err := s.noteOf(sb)
 	if err != nil || n == nil {
 		return nil, err
 	}
@@ -214,7 +221,7 @@ func (s *Server) enter(sb sandboxes.Sandbox) (*sandbox, error) {
 }
 
 // noteOf reads what is noted of a sandbox, or notes what its container is to have; nil: nothing.
-func noteOf(sb sandboxes.Sandbox) (*note, error) {
+func (s *Server) noteOf(sb sandboxes.Sandbox) (*note, error) {
 	dir, path, err := sb.Directory(noteDirectory)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil // it was made without
@@ -224,7 +231,12 @@ func noteOf(sb sandboxes.Sandbox) (*note, error) {
 	}
 	defer dir.Close() // it was only read from
 	if c := sb.Connections; c != nil {
-		n := &note{Function: c.GetName(), Destinations: c.GetDestinations(), By: c.GetBy()}
+		n := &note{Function: c.GetName(), Destinations: c.GetDestinations(), By: c.GetBy(), Kinds: map[string]string{}}
+		for _, name := range n.Destinations {
+			if d, err := s.list.get(name, sb.Namespace); err == nil {
+				n.Kinds[name] = d.config.GetKind()
+			}
+		}
 		b, err := json.Marshal(n)
 		if err == nil {
 			err = os.Chmod(path, 0o700) // nobody but the daemon looks there
@@ -256,7 +268,7 @@ func (s *Server) refuse(sb *sandbox, err error) {
 }
 
 // openDoor opens the door to a destination, and returns how the sandbox sees it.
-func (s *Server) openDoor(known *sandbox, sb sandboxes.Sandbox, name string, d *destination) (*nodeapi.Mount, error) {
+func (s *Server) openDoor(known *sandbox, sb sandboxes.Sandbox, name, kind string) (*nodeapi.Mount, error) {
 	dir, path, err := sb.Directory(doorPrefix + name)
 	if err != nil {
 		return nil, err
@@ -277,7 +289,7 @@ func (s *Server) openDoor(known *sandbox, sb sandboxes.Sandbox, name string, d *
 	if known.doors[name] != nil || known.ctx.Err() != nil {
 		_ = dir.Close()
 	} else {
-		opened, err := s.listen(known, name, d.config.GetKind(), dir)
+		opened, err := s.listen(known, name, kind, dir)
 		if err != nil {
 			return nil, err
 		}
@@ -298,13 +310,21 @@ func (s *Server) Release(id string) {
 	}
 }
 
-// find returns the sandbox, if it is to be connected to the destination.
+// find returns the sandbox, if it is to be connected to the destination. It waits for the list: programs may ask a daemon
+// that has just replaced another.
 func (s *Server) find(id, name string) (*sandbox, *destination, error) {
 	s.mu.Lock()
 	known := s.sandboxes[id]
 	s.mu.Unlock()
 	if known == nil || !slices.Contains(known.Destinations, name) {
 		return nil, nil, fmt.Errorf("sandbox %.64q is not to be connected to %.64q", id, name)
+	}
+	late := time.NewTimer(openTimeout)
+	defer late.Stop()
+	select {
+	case <-s.list.came:
+	case <-late.C: // the error says that the destination is not on it
+	case <-known.ctx.Done():
 	}
 	d, err := s.list.get(name, known.namespace)
 	return known, d, err

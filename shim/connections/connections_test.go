@@ -138,6 +138,8 @@ type rig struct {
 	set   *sandboxes.Kubelet
 	said  []*nodeapi.Event
 	mu    sync.Mutex
+	// before, if there is one, runs before a daemon that starts has its list.
+	before func()
 }
 
 func newRig(t *testing.T, destinations ...*nodeapi.Destination) *rig {
@@ -163,7 +165,9 @@ func (r *rig) start(destinations ...*nodeapi.Destination) {
 	if _, err := testutil.GatherAndLint(registry); err != nil {
 		r.t.Error(err)
 	}
-	r.Set(destinations)
+	if r.before == nil {
+		r.Set(destinations)
+	}
 	for _, d := range destinations {
 		r.pool.Allow(d.GetName(), 4, time.Now().Add(time.Hour))
 	}
@@ -171,6 +175,10 @@ func (r *rig) start(destinations ...*nodeapi.Destination) {
 		Succeeds: true, Log: log}, nil)
 	if err != nil {
 		r.t.Fatal(err)
+	}
+	if r.before != nil {
+		r.before()
+		r.Set(destinations)
 	}
 }
 
@@ -320,6 +328,23 @@ func TestStreamsOutliveTheDaemon(t *testing.T) {
 	r.start(e.at("node"))
 	ask(t, r.dial("ledger", "tcp.sock")) // the next daemon has the socket
 	_ = joined.Close()
+}
+
+// The next daemon has the socket before a control plane has told it the list.
+func TestADaemonBeforeItsList(t *testing.T) {
+	e := newEcho(t)
+	r := newRig(t, e.at("node"))
+	r.describe("cart", wants("socket", "ledger"))
+	r.set.Close()
+	r.Close()
+	r.before = func() {
+		early := r.dial("ledger", "tcp.sock")
+		t.Cleanup(func() { ask(t, early) })
+	}
+	r.start(e.at("node"))
+	if len(r.said) > 0 {
+		t.Errorf("events: %v", r.said)
+	}
 }
 
 // A descriptor is the waiting connection itself, and one that the daemon answers on where none waits.

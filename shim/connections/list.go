@@ -36,12 +36,15 @@ type list struct {
 	// renew hears of a destination that is another one than before.
 	renew func(name string)
 
+	came chan struct{} // closed when there is a list, or a file that should have it
+	once sync.Once     // closes it
+
 	mu  sync.Mutex
 	all map[string]*destination
 }
 
 func openList(secretsDir, path string, renew func(string)) (*list, error) {
-	l := &list{renew: renew, all: map[string]*destination{}}
+	l := &list{renew: renew, came: make(chan struct{}), all: map[string]*destination{}}
 	var err error
 	if l.secrets, err = os.OpenRoot(secretsDir); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return nil, fmt.Errorf("--secrets-dir: %w", err)
@@ -51,6 +54,7 @@ func openList(secretsDir, path string, renew func(string)) (*list, error) {
 			return destinations.Load(path, destinations.Sandbox)
 		})
 		_ = l.read() // watch tells what is wrong
+		l.once.Do(func() { close(l.came) })
 	}
 	return l, nil
 }
@@ -93,6 +97,7 @@ func (l *list) replace(now []*nodeapi.Destination) {
 	}
 	l.all = next
 	l.mu.Unlock()
+	l.once.Do(func() { close(l.came) })
 	for _, name := range other {
 		l.renew(name)
 	}
