@@ -295,3 +295,53 @@ func TestTheBudgetIsNeverExceeded(t *testing.T) {
 		t.Error("the simulation never dealt all of a budget")
 	}
 }
+
+// What a daemon said before another control plane took charge may be what others hold since.
+func TestALateReportIsNoAllowance(t *testing.T) {
+	s := &simulation{Rand: rand.New(rand.NewSource(1)), budgets: map[string]int{"orders": 5}, now: time.Unix(1_000, 0)}
+	s.restart(0)
+	s.restart(1)
+	s.now = s.now.Add(Expiry + Margin)
+	a, b := s.start(1), s.start(1)
+	for _, d := range s.daemons {
+		d.streams = [2]*stream{{}, {}}
+	}
+	arrive := func(d *daemon, with int) {
+		st := d.streams[with]
+		for i := range st.up {
+			st.up[i].at = s.now
+		}
+		s.deliver(d, with)
+		if s.inCharge = with; s.inCharge == d.follows {
+			s.deal()
+		}
+		for _, other := range s.daemons {
+			for i := range other.streams[with].down {
+				other.streams[with].down[i].at = s.now
+			}
+			s.deliver(other, with)
+			s.fill(other)
+		}
+		s.check()
+	}
+	a.wants["orders"] = 5
+	s.report(a, 0)
+	arrive(a, 0)
+	s.report(a, 1) // it holds 5, and this is late
+	a.wants["orders"], b.wants["orders"], a.held["orders"] = 0, 5, 0
+	s.report(a, 0)
+	arrive(a, 0)
+	s.report(a, 0) // it obeys
+	arrive(a, 0)
+	s.report(b, 0)
+	arrive(b, 0)
+	if b.held["orders"] != 5 || a.limits["orders"] != 0 {
+		t.Fatalf("b holds %d, a may hold %d", b.held["orders"], a.limits["orders"])
+	}
+	s.planes[1].Begin(s.now)
+	a.follows, b.follows, a.wants["orders"] = 1, 1, 5
+	arrive(a, 1)
+	if s.exceeded > 0 {
+		t.Errorf("budget_exceeded %d: a holds %d, b %d", s.exceeded, a.held["orders"], b.held["orders"])
+	}
+}
