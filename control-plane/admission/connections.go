@@ -18,11 +18,13 @@ func labels(text string, a policy.Annotation) []rule {
 	}
 }
 
-// connectionsGranted holds good connections against the operator's destinations, as policy.ParseJob does with those that
-// are granted to the namespace.
+// connectionsGranted holds good connections against the operator's destinations, as policy.ParseJob does with those
+// that are granted to the namespace.
 var connectionsGranted = []variable{
-	{"destinationsGranted", "variables.destinations.filter(d, d.namespaces.size() == 0 || request.namespace in d.namespaces)"},
-	{"connectionsMissing", quote(policy.KeyConnections) + " in variables.annotations && variables.connectionsWrong == ''\n" +
+	{"destinationsGranted", "variables.destinations.filter(d,\n" +
+		"  d.namespaces.size() == 0 || request.namespace in d.namespaces)"},
+	{"connectionsMissing", quote(policy.KeyConnections) + " in variables.annotations &&\n" +
+		"  variables.connectionsWrong == ''\n" +
 		"  ? variables.connections.split(',').filter(n, !variables.destinationsGranted.exists(d, d.name[0] == n)) : []"},
 	{"connectionsGrantProblem", "variables.connectionsMissing.size() == 0 ? ''\n" +
 		": " + quote(policy.KeyConnections+": ") + " + strings.quote(variables.connectionsMissing[0]) + " +

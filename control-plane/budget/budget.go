@@ -1,6 +1,6 @@
-// Package budget deals out to nodes how many unused connections they may hold, so that all nodes together never hold more
-// of a destination than the operator allows: not when nodes vanish, messages are lost or late, or another control plane
-// takes over.
+// Package budget deals out to nodes how many unused connections they may hold. All nodes together never hold more of a
+// destination than the operator allows, also when nodes vanish, messages are lost or late, or another control plane takes
+// over.
 //
 // An allowance is a lease. A daemon counts its expiry from when it sent the report that the allowance answers, and the
 // dealer from when it sent the allowance, which is later. So messages may take as long as they like. What a daemon
@@ -21,8 +21,8 @@ import (
 const (
 	// Expiry is how long an allowance holds. Daemons report at least three times as often.
 	Expiry = 30 * time.Second
-	// Margin is how much longer an allowance counts here. Clocks may differ by 1 % in their rate, and a daemon needs time to
-	// close what it holds.
+	// Margin is how much longer an allowance counts here. Clocks may differ by 1 % in their rate, and a daemon needs
+	// time to close what it holds.
 	Margin = 6 * time.Second
 )
 
@@ -46,7 +46,7 @@ func New(budgets map[string]int, now time.Time) *Dealer {
 	return d
 }
 
-// Begin forgets everything: this control plane takes charge. For one expiry it deals nothing that nodes do not hold, as it
+// Begin forgets everything: this control plane takes charge. For one expiry it deals nothing that nodes do not hold: it
 // does not know what the control plane before has allowed.
 func (d *Dealer) Begin(now time.Time) {
 	d.settled = now.Add(Expiry + Margin)
@@ -249,7 +249,8 @@ func (d *Dealer) allow(h *holder, now time.Time) *nodeapi.Allowances {
 	}
 	m := &nodeapi.Allowances{Id: d.lastID, Answers: h.answers, ExpiresIn: durationpb.New(Expiry), Keep: !d.sure(now)}
 	for _, destination := range slices.Sorted(maps.Keys(h.shares)) {
-		m.Destinations = append(m.Destinations, &nodeapi.Allowance{Destination: destination, Unused: int32(h.shares[destination])})
+		m.Destinations = append(m.Destinations, &nodeapi.Allowance{
+			Destination: destination, Unused: int32(h.shares[destination])})
 	}
 	return m
 }

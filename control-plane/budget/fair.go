@@ -5,9 +5,9 @@ import (
 	"slices"
 )
 
-// fair divides a number among those who want some of it: nobody gets more than they want, and whoever gets less than that
-// gets as much as anybody else, or one less. What is left over then goes to those who have most already, so that nothing moves
-// while nobody wants another number.
+// fair divides a number among those who want some of it. Nobody gets more than they want. All who get less than that get
+// as much as anybody else, or one less. What is left over goes to those who have most already, so that nothing moves while
+// nobody wants another number.
 func fair(number int, wants, have []int) []int {
 	shares := make([]int, len(wants))
 	order := make([]int, 0, len(wants))

@@ -75,7 +75,8 @@ func (s *Server) deal() {
 	s.mu.Unlock()
 	for _, t := range told {
 		// A daemon that is not there reports when it is back. Until then what it was to get counts as if it had it.
-		_ = s.nodes.SendTo(t.To.Node, t.To.Process, &nodeapi.ControlMessage{Kind: &nodeapi.ControlMessage_Allowances{Allowances: t.Allowances}})
+		_ = s.nodes.SendTo(t.To.Node, t.To.Process, &nodeapi.ControlMessage{
+			Kind: &nodeapi.ControlMessage_Allowances{Allowances: t.Allowances}})
 	}
 }
 

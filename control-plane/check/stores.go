@@ -26,7 +26,9 @@ type configured[T any] struct {
 
 // stores reads the list of stores.
 func (l *look) stores(ctx context.Context) (configured[stores.Stores], error) {
-	return l.storesOnce.get(func() (configured[stores.Stores], error) { return readList(ctx, l, "--stores", stores.Parse) })
+	return l.storesOnce.get(func() (configured[stores.Stores], error) {
+		return readList(ctx, l, "--stores", stores.Parse)
+	})
 }
 
 // destinations reads the list of destinations.
@@ -164,15 +166,18 @@ func (l *look) lookListed(ctx context.Context, all []listed, from, none string) 
 		case apierrors.IsForbidden(err):
 			unseen++
 		case apierrors.IsNotFound(err):
-			missing = append(missing, Problem{Object: e.object, Message: "its credentials, Secret " + l.Namespace + "/" + e.secret + ", are not there"})
+			missing = append(missing, Problem{Object: e.object,
+				Message: "its credentials, Secret " + l.Namespace + "/" + e.secret + ", are not there"})
 		case err != nil:
 			return unknown("Secret "+e.secret, err)
 		case len(secret.Data[secretKey]) == 0:
-			missing = append(missing, Problem{Object: e.object, Message: "Secret " + l.Namespace + "/" + e.secret + " has nothing under " + secretKey})
+			missing = append(missing, Problem{Object: e.object,
+				Message: "Secret " + l.Namespace + "/" + e.secret + " has nothing under " + secretKey})
 		}
 		for _, n := range e.namespaces {
 			if _, err := objects.Get[corev1.Namespace](ctx, l.Objects, objects.Namespaces, "", n); apierrors.IsNotFound(err) {
-				missing = append(missing, Problem{Object: e.object, Message: "it is granted to namespace " + n + ", which is not there"})
+				missing = append(missing, Problem{Object: e.object,
+					Message: "it is granted to namespace " + n + ", which is not there"})
 			}
 		}
 	}

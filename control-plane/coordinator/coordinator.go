@@ -90,7 +90,8 @@ type Parts struct {
 	Log     *slog.Logger
 }
 
-// newCommon makes what is common; inCharge says whether it is this control plane that does what only one may do, nil: always.
+// newCommon makes what is common; inCharge says whether it is this control plane that does what only one may do, nil:
+// always.
 func newCommon(p Parts, gateways xds.Config, inCharge func() bool) *common {
 	daemons := nodes.New(p.Log)
 	gateways.Verify = verifyNode

@@ -53,8 +53,8 @@ type Observer interface {
 	Signals(node, process string, m *nodeapi.Signals)
 }
 
-// Budget hears how many unused connections daemons have and want. Its methods must not block. For one daemon they are called
-// one after the other. Of a node's daemons only the newest wants any.
+// Budget hears how many unused connections daemons have and want. Its methods must not block. For one daemon they are
+// called one after the other. Of a node's daemons only the newest is to get more.
 type Budget interface {
 	Unused(node, process string, newest bool, m *nodeapi.Unused)
 	Went(node, process string)

@@ -34,7 +34,9 @@ func differ(before, now *nodeapi.Functions) (changed []*nodeapi.Function, remove
 }
 
 // changes tells of functions that are new, different or gone; the caller holds mu.
-func (s *Server) changes(changed []*nodeapi.Function, removed []string, stores []*nodeapi.Store) []*nodeapi.ControlMessage {
+func (s *Server) changes(
+	changed []*nodeapi.Function, removed []string, stores []*nodeapi.Store,
+) []*nodeapi.ControlMessage {
 	var parts []*nodeapi.FunctionChanges
 	for names := range slices.Chunk(removed, removedMost) {
 		parts = append(parts, &nodeapi.FunctionChanges{Removed: names})

@@ -98,7 +98,8 @@ func (c checker) kind(at string, d Destination) {
 	}
 	c.name(at+".user", d.User)
 	if d.DB < 0 || d.DB > maxDB {
-		c.check(at+".db", strconv.Itoa(d.DB), "is not the number of a database", "use 0 or the number that the server knows it by")
+		c.check(at+".db", strconv.Itoa(d.DB), "is not the number of a database",
+			"use 0 or the number that the server knows it by")
 	}
 	if d.TLS == nil {
 		return
@@ -110,7 +111,8 @@ func (c checker) kind(at string, d Destination) {
 	problem, fix = rootsProblem(d.TLS.Roots)
 	c.check(at+".roots", "", problem, fix)
 	if name := d.TLS.ServerName; name != "" && (strings.Contains(name, ":") || reference.HTTPBuckets.Problem(name) != "") {
-		c.check(at+".serverName", name, "is not a host's name", "write it like db.example.com, in lower case and without a port")
+		c.check(at+".serverName", name, "is not a host's name",
+			"write it like db.example.com, in lower case and without a port")
 	}
 }
 
@@ -137,14 +139,16 @@ func addressProblem(a string) (problem, fix string) {
 	case a == "":
 		return "is missing", addressFix
 	case strings.Contains(a, "@"):
-		return "holds a user or password", "name the user by user, and put the password into the secret that credentialsSecret names"
+		return "holds a user or password",
+			"name the user by user, and put the password into the secret that credentialsSecret names"
 	case !strings.Contains(a, ":"):
 		return "has no port", addressFix
 	case reference.HTTPBuckets.Problem(a) != "":
 		return "is not host:port", addressFix
 	}
 	// The metadata of clouds is there, and no server.
-	if at, err := netip.ParseAddrPort(a); err == nil && (at.Addr().IsLinkLocalUnicast() || at.Addr().IsMulticast() || at.Addr().IsUnspecified()) {
+	at, err := netip.ParseAddrPort(a)
+	if ip := at.Addr(); err == nil && (ip.IsLinkLocalUnicast() || ip.IsMulticast() || ip.IsUnspecified()) {
 		return "is no server's address", addressFix
 	}
 	return "", ""
@@ -154,7 +158,8 @@ func addressProblem(a string) (problem, fix string) {
 func rootsProblem(roots string) (problem, fix string) {
 	const example = "write certificates, each from -----BEGIN CERTIFICATE----- to -----END CERTIFICATE-----"
 	if strings.Contains(roots, "PRIVATE KEY") {
-		return "holds a private key", "remove the key, and replace it wherever it is used: nodes and their operators could read it here"
+		return "holds a private key",
+			"remove the key, and replace it wherever it is used: nodes and their operators could read it here"
 	}
 	for rest := []byte(roots); len(bytes.TrimSpace(rest)) > 0; {
 		var block *pem.Block

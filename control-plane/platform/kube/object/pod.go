@@ -95,8 +95,8 @@ func hasGatewayDir(v corev1.Volume) bool {
 	return err == nil && filepath.IsLocal(inside)
 }
 
-// mainContainer is the annotation by which a pod says which of its containers is meant when none is named. Injection of a
-// sidecar that comes first sets it.
+// mainContainer is the annotation by which a pod says which of its containers is meant when none is named. Injection of
+// a sidecar that comes first sets it.
 const mainContainer = "kubectl.kubernetes.io/default-container"
 
 func containersOf(p *corev1.Pod) (all []Container, main string) {
@@ -113,7 +113,8 @@ func containersOf(p *corev1.Pod) (all []Container, main string) {
 func (p *Pod) ContainerWith(port intstr.IntOrString) (name string, ok bool) {
 	for _, c := range p.Containers {
 		for _, has := range c.Ports {
-			if port.Type == intstr.String && has.Name == port.StrVal || port.Type == intstr.Int && has.ContainerPort == port.IntVal {
+			if port.Type == intstr.String && has.Name == port.StrVal ||
+				port.Type == intstr.Int && has.ContainerPort == port.IntVal {
 				return c.Name, true
 			}
 		}
