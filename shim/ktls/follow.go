@@ -99,8 +99,8 @@ func (f *follower) forget() {
 // keyLog is a follower as tls.Config's KeyLogWriter. It keeps what the kernel needs.
 type keyLog struct{ *follower }
 
-// Write gets a line: a label, the client's random, and the secret, both in hexadecimal. By then the server's last record
-// of the handshake has been read.
+// Write gets a line: a label, the client's random, and the secret, both in hexadecimal. By then the server's last
+// record of the handshake has been read.
 func (l keyLog) Write(line []byte) (int, error) {
 	words := bytes.Fields(line)
 	if len(words) != 3 {

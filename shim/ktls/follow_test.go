@@ -82,9 +82,11 @@ func TestRecordsCounted(t *testing.T) {
 		sent, received [][]byte
 		silent         bool // the handshake is made by the first write
 	}{
-		"at once":          {suite: tls.TLS_AES_128_GCM_SHA256},
-		"AES 256":          {suite: tls.TLS_AES_256_GCM_SHA384, sent: [][]byte{{1}}, received: [][]byte{long}},
-		"after data":       {suite: tls.TLS_AES_128_GCM_SHA256, sent: [][]byte{{1}, long, {2}}, received: [][]byte{long, {3}, {4}}},
+		"at once": {suite: tls.TLS_AES_128_GCM_SHA256},
+		"AES 256": {suite: tls.TLS_AES_256_GCM_SHA384, sent: [][]byte{{1}}, received: [][]byte{long}},
+		"after data": {
+			suite: tls.TLS_AES_128_GCM_SHA256, sent: [][]byte{{1}, long, {2}}, received: [][]byte{long, {3}, {4}},
+		},
 		"by a first write": {suite: tls.TLS_AES_128_GCM_SHA256, silent: true, sent: [][]byte{{1}}, received: [][]byte{{2}}},
 		"tickets": {
 			suite:    tls.TLS_AES_128_GCM_SHA256,
@@ -101,7 +103,9 @@ func TestRecordsCounted(t *testing.T) {
 			suite: tls.TLS_AES_128_GCM_SHA256, server: &tls.Config{ClientAuth: tls.RequestClientCert}, sent: [][]byte{{1}},
 		},
 		"second hello": {
-			suite: tls.TLS_AES_128_GCM_SHA256, server: &tls.Config{CurvePreferences: []tls.CurveID{tls.CurveP384}}, sent: [][]byte{{1}},
+			suite:  tls.TLS_AES_128_GCM_SHA256,
+			server: &tls.Config{CurvePreferences: []tls.CurveID{tls.CurveP384}},
+			sent:   [][]byte{{1}},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -70,11 +70,11 @@ func taken(t *testing.T, dial Dial, config *tls.Config, before func(*tls.Conn)) 
 		t.Fatal(err)
 	}
 	t.Log("given to the kernel in", time.Since(began)) // emulated
-	socket, is := got.(*net.TCPConn)
+	socket, is := got.(*plaintext.Conn)
 	if !is {
 		t.Fatalf("the kernel has not taken it: %T", got)
 	}
-	return socket
+	return socket.TCPConn
 }
 
 // exchange has an echo return what it is sent.
@@ -503,7 +503,7 @@ func play(role string) error {
 		if err != nil {
 			return err
 		}
-		f, err := got.(*net.TCPConn).File()
+		f, err := got.(*plaintext.Conn).File()
 		if err != nil {
 			return err
 		}

@@ -56,8 +56,8 @@ func (s suite) expand(secret []byte, label string, length int) ([]byte, error) {
 	return out, nil
 }
 
-// info describes a direction to the kernel, struct tls12_crypto_info_*. records is how many its keys have been used for.
-// The caller clears it.
+// info describes a direction to the kernel, struct tls12_crypto_info_*. records is how many its keys have been used
+// for. The caller clears it.
 func (s suite) info(secret []byte, records uint64) ([]byte, error) {
 	key, nonce, err := s.keys(secret)
 	if err != nil {

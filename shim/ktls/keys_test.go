@@ -60,7 +60,8 @@ func TestLayouts(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		all := bytes.Join([][]byte{unhex(t, want.head), nonce[s.salt:], key, nonce[:s.salt], unhex(t, "0000000000000102")}, nil)
+		records := unhex(t, "0000000000000102")
+		all := bytes.Join([][]byte{unhex(t, want.head), nonce[s.salt:], key, nonce[:s.salt], records}, nil)
 		if !bytes.Equal(got, all) || len(got) != want.length {
 			t.Errorf("%s: %x, want %x", tls.CipherSuiteName(id), got, all)
 		}

@@ -44,9 +44,9 @@ func follow(dial Dial, config *tls.Config) (Dial, *tls.Config) {
 	}, config
 }
 
-// Kernel has the kernel do a connection's TLS, and returns its socket, a *net.TCPConn. It returns conn itself if that is
-// not possible: it was not prepared, speaks TLS 1.2, or a record is on its way. Nobody else reads or writes meanwhile.
-// After an error conn is of no use.
+// Kernel has the kernel do a connection's TLS, and returns its socket, a *plaintext.Conn. It returns conn itself if
+// that is not possible: conn was not prepared, speaks TLS 1.2, or a record is on its way. Nobody else reads or writes
+// meanwhile. After an error conn is of no use.
 func Kernel(conn net.Conn) (net.Conn, error) {
 	secured, f, s := prepared(conn)
 	if f == nil {
@@ -70,7 +70,7 @@ func Kernel(conn net.Conn) (net.Conn, error) {
 	if err := plaintext.Drain(socket); err != nil {
 		return nil, fmt.Errorf("the connection has ended: %w", err)
 	}
-	return socket, nil
+	return &plaintext.Conn{TCPConn: socket}, nil
 }
 
 // prepared returns the follower below a connection whose state is known; nil: it is not.

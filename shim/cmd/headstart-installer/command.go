@@ -21,6 +21,7 @@ import (
 	"github.com/headstart-mesh/headstart/shim/install/layout"
 	"github.com/headstart-mesh/headstart/shim/install/node"
 	"github.com/headstart-mesh/headstart/shim/install/tree"
+	"github.com/headstart-mesh/headstart/shim/ktls"
 	"github.com/headstart-mesh/headstart/shim/nodeapi"
 )
 
@@ -74,7 +75,13 @@ func installCommand(o *options) *cobra.Command {
 		Short: "Install the shim and the runtime on the node, verify them, label the node",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return o.run(cmd, (*install.Installer).Install)
+			return o.run(cmd, func(i *install.Installer, ctx context.Context) error {
+				// The daemon cannot load the module: it has no CAP_NET_ADMIN.
+				if err := ktls.Probe(); err != nil {
+					i.Log.Info("the daemon does the TLS of connections on this node, and these end with it", "reason", err)
+				}
+				return i.Install(ctx)
+			})
 		},
 	}
 	f := cmd.Flags()

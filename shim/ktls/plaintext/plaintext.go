@@ -37,7 +37,7 @@ type Conn struct {
 	ended   error // why nothing more is read
 }
 
-// Of returns what conn is to be read and ended by: conn itself, unless the kernel does TLS on it.
+// Of returns what a connection is to be read and ended by: itself, unless the kernel does TLS on it.
 func Of(conn net.Conn) net.Conn {
 	tcp, is := conn.(*net.TCPConn)
 	if !is {
@@ -48,15 +48,17 @@ func Of(conn net.Conn) net.Conn {
 		return conn // it is closed
 	}
 	var name string
-	controlled := raw.Control(func(fd uintptr) { name, err = unix.GetsockoptString(int(fd), unix.IPPROTO_TCP, unix.TCP_ULP) })
+	controlled := raw.Control(func(fd uintptr) {
+		name, err = unix.GetsockoptString(int(fd), unix.IPPROTO_TCP, unix.TCP_ULP)
+	})
 	if controlled != nil || err != nil || name != ULP {
 		return conn
 	}
 	return &Conn{TCPConn: tcp}
 }
 
-// Read reads data. Tickets are skipped. The error is io.EOF after the server's close_notify or its FIN, and is ErrRekeyed
-// when the server changes its keys.
+// Read reads data. Tickets are skipped. The error is io.EOF after the server's close_notify or its FIN, and is
+// ErrRekeyed when the server changes its keys.
 func (c *Conn) Read(b []byte) (int, error) {
 	if len(b) == 0 || c.ended != nil {
 		return 0, c.ended
@@ -125,16 +127,17 @@ func Drain(conn *net.TCPConn) error {
 	if err != nil {
 		return err
 	}
-	c, b := Conn{TCPConn: conn}, make([]byte, recordMost)
+	var c Conn
 	var ended error
 	err = raw.Control(func(fd uintptr) {
 		for range drainedMost {
-			_, kind, failed := receive(int(fd), b[:1], unix.MSG_PEEK)
+			_, kind, failed := receive(int(fd), make([]byte, 1), unix.MSG_PEEK)
 			if kind == typeData || errors.Is(failed, unix.EAGAIN) {
 				return
 			}
-			n := 0
+			n, b := 0, []byte(nil)
 			if failed == nil {
+				b = make([]byte, recordMost)
 				n, kind, failed = receive(int(fd), b, 0)
 			}
 			if ended = c.see(kind, b[:n], failed); ended != nil {
