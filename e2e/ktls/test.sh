@@ -20,8 +20,10 @@ need openssl openssl
 install_missing test-ktls
 
 # The kernel is extracted and not installed: this machine boots as before.
-package=$(apt-cache depends linux-image-cloud-amd64 2>/dev/null | sed -n 's/.*Depends: \(linux-image-[0-9].*\)/\1/p')
-[ -n "$package" ] || fail "apt knows no linux-image-cloud-amd64: apt-get update may help"
+newest() { apt-cache depends linux-image-cloud-amd64 2>/dev/null | sed -n 's/.*Depends: \(linux-image-[0-9].*\)/\1/p'; }
+package=$(newest)
+[ -n "$package" ] || { apt-get update -qq && package=$(newest); } || true
+[ -n "$package" ] || fail "apt knows no linux-image-cloud-amd64: is this Debian?"
 kernel=${XDG_CACHE_HOME:-$HOME/.cache}/headstart/$package
 if [ ! -d "$kernel" ]; then
 	echo "· $package" >&2

@@ -8,6 +8,7 @@ import (
 	"crypto/rand"
 	"crypto/tls"
 	"encoding/binary"
+	"errors"
 	"io"
 	"net"
 	"testing"
@@ -222,6 +223,9 @@ func TestUnreadIsNoticed(t *testing.T) {
 	}
 	if got, err := Kernel(conn); err == nil {
 		t.Error(got)
+	}
+	if _, err := conn.NetConn().Write([]byte{0}); !errors.Is(err, net.ErrClosed) {
+		t.Error(err)
 	}
 }
 

@@ -46,13 +46,18 @@ func follow(dial Dial, config *tls.Config) (Dial, *tls.Config) {
 
 // Kernel has the kernel do a connection's TLS, and returns its socket, a *plaintext.Conn. It returns conn itself if
 // that is not possible: conn was not prepared, speaks TLS 1.2, or a record is on its way. Nobody else reads or writes
-// meanwhile. After an error conn is of no use.
-func Kernel(conn net.Conn) (net.Conn, error) {
+// meanwhile. After an error conn is closed.
+func Kernel(conn net.Conn) (kept net.Conn, err error) {
 	secured, f, s := prepared(conn)
 	if f == nil {
 		return conn, nil
 	}
-	defer f.forget()
+	defer func() {
+		f.forget()
+		if err != nil {
+			_ = f.Conn.Close() // without close_notify: it may be the kernel that encrypts
+		}
+	}()
 	socket, is := f.Conn.(*net.TCPConn)
 	if !is {
 		return conn, nil
