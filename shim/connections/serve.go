@@ -82,7 +82,7 @@ func (s *Server) meet(sb *sandbox, name string, client net.Conn, none bool) (ser
 	if err != nil || opened == nil {
 		return nil, c.way, err
 	}
-	s.starts.note(sb.Function, name, opened.Start)
+	c.took(opened.Start)
 	return opened.Conn, c.way, nil
 }
 

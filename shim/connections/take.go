@@ -37,8 +37,21 @@ type caller struct {
 	sb     *sandbox
 	name   string
 	d      *destination
-	none   bool   // none waits, as is known
-	way    string // by which it has got one
+	none   bool           // none waits, as is known
+	way    string         // by which it has got one
+	wanted *session.Start // what it has wanted of the pool last; nil: nothing
+}
+
+func (c *caller) key(start session.Start) pool.Key {
+	return pool.Key{Namespace: c.sb.namespace, Function: c.sb.Function, Destination: c.name, Start: string(start)}
+}
+
+// took notes what the program has in the end.
+func (c *caller) took(start session.Start) {
+	c.server.starts.note(c.sb.Function, c.name, start)
+	if c.wanted != nil && *c.wanted != start && *c.wanted != bareStart {
+		c.server.pool.Correct(c.key(*c.wanted), string(start))
+	}
 }
 
 // Last implements session.Sessions.
@@ -65,8 +78,8 @@ func (c *caller) take(ctx context.Context, start session.Start) (waiting, error)
 	switch {
 	case c.none:
 	case c.d.onNode():
-		k := pool.Key{Namespace: c.sb.namespace, Function: c.sb.Function, Destination: c.name, Start: string(start)}
-		if w, ok := s.pool.Take(ctx, k); ok {
+		c.wanted = &start
+		if w, ok := s.pool.Take(ctx, c.key(start)); ok {
 			c.way = wayPool
 			return w, nil
 		}

@@ -32,6 +32,9 @@ func (d *demand) started(now time.Time) {
 	}
 }
 
+// forgetLast forgets the last start.
+func (d *demand) forgetLast() { d.starts = d.starts[:max(0, len(d.starts)-1)] }
+
 // opened notes how long it took to open a connection.
 func (d *demand) opened(took time.Duration) {
 	if d.setup == 0 {

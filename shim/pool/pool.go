@@ -133,6 +133,19 @@ func (p *Pool[C]) Take(ctx context.Context, k Key) (c C, ok bool) {
 	}
 }
 
+// Correct notes that the program which was the last to take something of the key wanted it of another start: some drivers
+// say bit by bit what they want.
+func (p *Pool[C]) Correct(k Key, start string) {
+	p.mu.Lock()
+	if l := p.lines[k]; l != nil {
+		l.demand.forgetLast()
+		p.tell(k.Destination)
+	}
+	p.mu.Unlock()
+	k.Start = start
+	p.want(k)
+}
+
 // await returns the connection that is being opened; false: it could not be.
 func (p *Pool[C]) await(ctx context.Context, k Key, soon chan C) (c C, ok bool) {
 	select {

@@ -402,3 +402,25 @@ func TestHandOversKeepThePromises(t *testing.T) {
 		})
 	}
 }
+
+// What a driver has said in the end is what the next start is to find, and nothing waits for its beginning.
+func TestAStartThatIsCorrected(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p, s := rig(50 * time.Millisecond)
+		defer p.Close()
+		p.Allow("orders", 4, ever())
+		begun, whole := of("cart"), of("cart")
+		whole.Start = "SELECT 2"
+		if _, ok := p.Take(t.Context(), begun); ok {
+			t.Error("the first start got one")
+		}
+		p.Correct(begun, whole.Start)
+		settle(time.Second)
+		if all := s.all(); len(all) != 1 || all[0].key != whole {
+			t.Errorf("%d connections wait", len(all))
+		}
+		if _, ok := p.Take(t.Context(), whole); !ok {
+			t.Error("the second start got none")
+		}
+	})
+}
