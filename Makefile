@@ -26,7 +26,7 @@ setup:
 PROGRAMS := control-plane/cmd/headstart control-plane/cmd/headstart-controlplane shim/cmd/headstart-node \
 	shim/cmd/containerd-shim-headstart-v2 shim/cmd/headstart-installer e2e/linkemu/cmd/linkemu \
 	e2e/functions/fire e2e/functions/witness e2e/functions/media e2e/functions/handoff e2e/functions/workflow e2e/functions/worker \
-	e2e/functions/reader e2e/demo e2e/prefetch/cmd/bench-prefetch e2e/routing/cmd/bench-routing \
+	e2e/functions/reader e2e/functions/query e2e/demo e2e/prefetch/cmd/bench-prefetch e2e/routing/cmd/bench-routing \
 	e2e/cache/cmd/bench-cache e2e/routing/cmd/bench-xds e2e/trust/cmd/trust e2e/sdks/cmd/sdk-go
 build: $(addprefix build-,$(notdir $(PROGRAMS))) $(BIN)/filters.wasm
 	@:

@@ -65,13 +65,17 @@ func run(m *testing.M) (code int, err error) {
 	defer os.RemoveAll(work)
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	defer cancel()
-	bed, err = testbed.Open(ctx, testbed.Config{Name: "hslocal", BinDir: binaries, WorkDir: filepath.Join(work, "bed"), BufferLimit: bufferLimit,
-		Subnet: netip.MustParsePrefix("10.213.0.0/16"), Delay: linkDelay, Rate: linkRate, Progress: func(string) {}})
-	if err != nil {
+	c := testbed.Config{Name: "hslocal", BinDir: binaries, WorkDir: filepath.Join(work, "bed"), BufferLimit: bufferLimit,
+		Subnet: netip.MustParsePrefix("10.213.0.0/16"), Delay: linkDelay, Rate: linkRate, Progress: func(string) {}}
+	if err := servers.plan(c); err != nil {
 		return 1, err
 	}
-	defer func() { err = errors.Join(err, bed.Close()) }()
-	if err := errors.Join(bed.ImportImage(ctx, testbed.Witness), bed.ImportImage(ctx, testbed.Fire), bed.ImportImage(ctx, testbed.Handoff)); err != nil {
+	c.Destinations, c.Secrets = servers.list, servers.secrets
+	if bed, err = testbed.Open(ctx, c); err != nil {
+		return 1, err
+	}
+	defer func() { err = errors.Join(err, servers.close(), bed.Close()) }()
+	if err := errors.Join(servers.start(ctx, c), bed.ImportImage(ctx, testbed.Witness), bed.ImportImage(ctx, testbed.Fire), bed.ImportImage(ctx, testbed.Handoff)); err != nil {
 		return 1, err
 	}
 	return m.Run(), nil

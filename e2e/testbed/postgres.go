@@ -52,6 +52,8 @@ type PostgresConfig struct {
 	// Namespace is the path of its network namespace, Address is there.
 	Namespace string
 	Address   netip.AddrPort
+	// Authority signs its certificate; nil: one of its own does.
+	Authority *pki.Authority
 	// Name is a further name of its certificate; empty: none.
 	Name                     string
 	User, Password, Database string
@@ -109,9 +111,11 @@ func (p *Postgres) create(ctx context.Context) error {
 	}
 	uid, _ := strconv.Atoi(who.Uid)
 	gid, _ := strconv.Atoi(who.Gid)
-	authority, err := pki.New()
-	if err != nil {
-		return err
+	authority := p.config.Authority
+	if authority == nil {
+		if authority, err = pki.New(); err != nil {
+			return err
+		}
 	}
 	party := pki.Party{User: postgresUser, Addresses: []netip.Addr{p.config.Address.Addr()}}
 	if p.config.Name != "" {

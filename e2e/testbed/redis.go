@@ -2,6 +2,7 @@ package testbed
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net/netip"
@@ -11,6 +12,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/headstart-mesh/headstart/control-plane/embedded/process"
+	"github.com/headstart-mesh/headstart/e2e/cluster/pki"
 )
 
 // redisServer is Debian's program; e2e/setup.sh installs it.
@@ -32,7 +34,11 @@ type RedisConfig struct {
 	// Namespace is the path of its network namespace, Address is there.
 	Namespace string
 	Address   netip.AddrPort
-	Password  string
+	// User may do everything, and its server's default user nothing; empty: the password is the default user's.
+	User, Password string
+	// TLSPort has TLS, with a certificate of Authority; 0: none has.
+	TLSPort   uint16
+	Authority *pki.Authority
 }
 
 // StartRedis starts the server. Close ends it.
@@ -41,7 +47,24 @@ func StartRedis(ctx context.Context, c RedisConfig) (*Redis, error) {
 		return nil, err
 	}
 	// The password is not an argument, which every process may read.
-	config := fmt.Sprintf("bind %s\nport %d\nsave \"\"\nappendonly no\nrequirepass %s\n", c.Address.Addr(), c.Address.Port(), c.Password)
+	config := fmt.Sprintf("bind %s\nport %d\nsave \"\"\nappendonly no\n", c.Address.Addr(), c.Address.Port())
+	users := filepath.Join(c.DataDir, "users.acl")
+	if c.User == "" {
+		config += "requirepass " + c.Password + "\n"
+	} else {
+		config += "aclfile " + users + "\n"
+		acl := fmt.Sprintf("user default off\nuser %s on >%s ~* &* +@all\n", c.User, c.Password)
+		if err := os.WriteFile(users, []byte(acl), 0o600); err != nil {
+			return nil, err
+		}
+	}
+	if c.TLSPort != 0 {
+		lines, err := c.certify()
+		if err != nil {
+			return nil, err
+		}
+		config += lines
+	}
 	file := filepath.Join(c.DataDir, "redis.conf")
 	if err := os.WriteFile(file, []byte(config), 0o600); err != nil {
 		return nil, err
@@ -51,7 +74,7 @@ func StartRedis(ctx context.Context, c RedisConfig) (*Redis, error) {
 		return nil, err
 	}
 	r := &Redis{Address: c.Address.String(), log: log, group: process.New(func(process.Exit) {})}
-	r.client = redis.NewClient(&redis.Options{Addr: r.Address, Password: c.Password, DisableIdentity: true,
+	r.client = redis.NewClient(&redis.Options{Addr: r.Address, Username: c.User, Password: c.Password, DisableIdentity: true,
 		Dialer: dialIn(c.Namespace)})
 	err = r.group.Start(ctx, process.Spec{
 		Name: "redis", Path: redisServer, NetNS: c.Namespace, Log: log, Restart: true, Env: os.Environ(), Args: []string{file},
@@ -64,6 +87,19 @@ func StartRedis(ctx context.Context, c RedisConfig) (*Redis, error) {
 		return nil, err
 	}
 	return r, nil
+}
+
+// certify writes the certificate's files, and returns the lines of the configuration.
+func (c RedisConfig) certify() (string, error) {
+	pair, err := c.Authority.Issue(pki.Party{User: "redis", Addresses: []netip.Addr{c.Address.Addr()}})
+	if err != nil {
+		return "", err
+	}
+	at := func(name string) string { return filepath.Join(c.DataDir, name) }
+	return fmt.Sprintf("tls-port %d\ntls-cert-file %s\ntls-key-file %s\ntls-ca-cert-file %s\ntls-auth-clients no\n",
+			c.TLSPort, at("cert"), at("key"), at("roots")),
+		errors.Join(os.WriteFile(at("roots"), c.Authority.PEM, 0o600), os.WriteFile(at("cert"), pair.Cert, 0o600),
+			os.WriteFile(at("key"), pair.Key, 0o600))
 }
 
 // Set stores a value.

@@ -78,9 +78,23 @@ type Config struct {
 	Share bool
 	// Redis asks for one beside the S3 server.
 	Redis bool
+	// Destinations is the operator's list of destinations, and Secrets what its secrets hold, by name. The caller starts the
+	// servers, at ServerAddress.
+	Destinations string
+	Secrets      map[string]string
 	// Progress is told each step.
 	Progress func(string)
 }
+
+// ServerAddress is where a server of the caller's has a port, in the network namespace that Bed.ServerNamespace says. The
+// ports from 7080 on are free.
+func (c Config) ServerAddress(port uint16) (netip.AddrPort, error) {
+	p, err := planFor(c)
+	return netip.AddrPortFrom(p.store, port), err
+}
+
+// ServerNamespace is the path of the S3 server's network namespace, in the cloud.
+func (b *Bed) ServerNamespace() string { return filepath.Join("/run/netns", namespaceOf(b.c.Name)) }
 
 // Bed is a running testbed.
 type Bed struct {
@@ -123,13 +137,17 @@ func Open(ctx context.Context, c Config) (_ *Bed, err error) {
 	if err != nil {
 		return nil, err
 	}
+	destinations, err := b.destinations(secrets)
+	if err != nil {
+		return nil, err
+	}
 	nodes, connect := []string{Edge, Cloud}, connectTwo
 	if len(c.Nodes) > 0 {
 		nodes, connect = c.Nodes, connectFleet
 	}
 	b.Platform, err = embedded.Start(ctx, embedded.Options{
 		Name: c.Name, Nodes: nodes, Subnet: c.Subnet, StateDir: filepath.Join(c.WorkDir, "state"), RunDir: b.RunDir(),
-		BinDir: c.BinDir, CNIPlugins: "/usr/lib/cni", Stores: stores, SecretsDir: secrets, GatewayPort: GatewayPort,
+		BinDir: c.BinDir, CNIPlugins: "/usr/lib/cni", Stores: stores, Destinations: destinations, SecretsDir: secrets, GatewayPort: GatewayPort,
 		Buffer:         embedded.Buffer{Disk: c.BufferLimit, Memory: c.BufferMemory, CacheAge: c.CacheAge, CacheShare: c.Share},
 		WriteBackLimit: 1 << 30, LogLevel: "info", Progress: c.Progress})
 	if err != nil {
@@ -184,7 +202,7 @@ func (b *Bed) Close() error {
 // lie there.
 func (b *Bed) removeInputs() error {
 	var errs []error
-	for _, name := range []string{"s3", "redis", "secrets", "stores.yaml", filepath.Join("state", "functions.json")} {
+	for _, name := range []string{"s3", "redis", "secrets", "stores.yaml", "destinations.yaml", filepath.Join("state", "functions.json")} {
 		errs = append(errs, os.RemoveAll(filepath.Join(b.c.WorkDir, name)))
 	}
 	return errors.Join(errs...)
@@ -278,6 +296,18 @@ func (b *Bed) operator(p plan, s Secret, redisPassword string) (stores, secrets 
 		}
 	}
 	return stores, secrets, os.WriteFile(stores, []byte(list), 0o600)
+}
+
+// destinations writes the list of destinations and its secrets; empty: there is none.
+func (b *Bed) destinations(secrets string) (list string, err error) {
+	if b.c.Destinations == "" {
+		return "", nil
+	}
+	for name, content := range b.c.Secrets {
+		err = errors.Join(err, os.WriteFile(filepath.Join(secrets, name), []byte(content), 0o600))
+	}
+	list = filepath.Join(b.c.WorkDir, "destinations.yaml")
+	return list, errors.Join(err, os.WriteFile(list, []byte(b.c.Destinations), 0o600))
 }
 
 // StaleStore is the same server with credentials that it does not take: StaleSecret.

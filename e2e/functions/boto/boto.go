@@ -5,10 +5,7 @@ import (
 	"bytes"
 	_ "embed"
 	"fmt"
-	"io/fs"
-	"path"
 	"path/filepath"
-	"strings"
 
 	"github.com/headstart-mesh/headstart/e2e/functions/ociimage"
 )
@@ -44,24 +41,11 @@ func Image(bin string) ([]byte, error) {
 		trees["/site/"+name] = "python/" + name
 	}
 	for in, from := range trees {
-		root, err := filepath.EvalSymlinks(filepath.Join(bin, "sdks", from))
+		found, err := ociimage.AddTree(files, in, filepath.Join(bin, "sdks", from))
 		if err != nil {
 			return nil, fmt.Errorf("looking for what Python needs; `make setup` brings it: %w", err)
 		}
-		err = filepath.WalkDir(root, func(p string, d fs.DirEntry, err error) error {
-			if err != nil || !d.Type().IsRegular() {
-				return err
-			}
-			below, err := filepath.Rel(root, p)
-			files[path.Join(in, below)] = ociimage.File{Source: p, Mode: 0o644}
-			if strings.HasSuffix(p, ".so") {
-				modules = append(modules, p)
-			}
-			return err
-		})
-		if err != nil {
-			return nil, fmt.Errorf("looking for what Python needs; `make setup` brings it: %w", err)
-		}
+		modules = append(modules, found...)
 	}
 	if err := ociimage.AddLibraries(files, append(modules, interpreter)...); err != nil {
 		return nil, err

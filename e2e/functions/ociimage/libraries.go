@@ -18,7 +18,8 @@ func AddLibraries(files map[string]File, programs ...string) error {
 		return fmt.Errorf("looking for the libraries of %s: %w", strings.Join(programs, ", "), err)
 	}
 	for word := range strings.FieldsSeq(string(out)) {
-		if filepath.IsAbs(word) && !strings.HasSuffix(word, ":") {
+		// What a module finds from its own place (..) is in the tree of that.
+		if filepath.IsAbs(word) && filepath.Clean(word) == word && !strings.HasSuffix(word, ":") {
 			files[word] = File{Source: word, Mode: 0o755}
 		}
 	}

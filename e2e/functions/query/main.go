@@ -1,0 +1,98 @@
+// Command query is a sample program and function that asks PostgreSQL and Redis, by pgx and go-redis as they are. Where the
+// servers are is said by the environment, as those drivers have it: PGHOST and its like, and REDIS_URL.
+//
+//	query pg STATEMENT
+//	query descriptor NAME STATEMENT     by a connection that it inherits
+//	query redis WORD...
+//	query serve                         a function: what is asked for is in the request's path and the parameter q
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/signal"
+	"slices"
+	"strings"
+	"syscall"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/redis/go-redis/v9"
+)
+
+// firstDescriptor is that of the first file which a program inherits.
+const firstDescriptor = 3
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
+	defer stop()
+	said, err := run(ctx, os.Args[1:])
+	if err != nil {
+		fmt.Println("error:", err)
+		os.Exit(1)
+	}
+	fmt.Println(said)
+}
+
+func run(ctx context.Context, args []string) (string, error) {
+	switch {
+	case len(args) == 1 && args[0] == "serve":
+		return "", serve(ctx)
+	case len(args) == 2 && args[0] == "pg":
+		return once(ctx, nil, args[1])
+	case len(args) == 3 && args[0] == "descriptor":
+		inherited, err := inherit(args[1])
+		if err != nil {
+			return "", err
+		}
+		return once(ctx, inherited, args[2])
+	case len(args) > 1 && args[0] == "redis":
+		return ask(ctx, args[1:])
+	}
+	return "", fmt.Errorf("%q is nothing to do", args)
+}
+
+// once asks by a connection of its own, or by one that is there.
+func once(ctx context.Context, there net.Conn, statement string) (said string, err error) {
+	c, err := pgx.ParseConfig("")
+	if err != nil {
+		return "", err
+	}
+	if there != nil {
+		c.DialFunc = func(context.Context, string, string) (net.Conn, error) { return there, nil }
+	}
+	conn, err := pgx.ConnectConfig(ctx, c)
+	if err != nil {
+		return "", err
+	}
+	err = conn.QueryRow(ctx, statement).Scan(&said)
+	return said, errors.Join(err, conn.Close(ctx))
+}
+
+// inherit returns a connection that the program has since its start.
+func inherit(name string) (net.Conn, error) {
+	names := strings.Split(os.Getenv("HEADSTART_DESCRIPTORS"), ":")
+	at := slices.Index(names, name)
+	if at < 0 {
+		return nil, fmt.Errorf("%q is not among %q", name, names)
+	}
+	f := os.NewFile(uintptr(firstDescriptor+at), name)
+	defer f.Close() // the connection has a copy
+	return net.FileConn(f)
+}
+
+func ask(ctx context.Context, words []string) (string, error) {
+	o, err := redis.ParseURL(os.Getenv("REDIS_URL"))
+	if err != nil {
+		return "", err
+	}
+	c := redis.NewClient(o)
+	command := make([]any, len(words))
+	for i, w := range words {
+		command[i] = w
+	}
+	said, err := c.Do(ctx, command...).Result()
+	return fmt.Sprint(said), errors.Join(err, c.Close())
+}
