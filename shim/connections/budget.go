@@ -44,21 +44,23 @@ func (b *budget) word(all []*nodeapi.UnusedConnections, now time.Time) *nodeapi.
 }
 
 // heard returns until when allowances hold; false: they answer nothing that was said lately.
-func (b *budget) heard(m *nodeapi.Allowances) (until time.Time, known bool) {
+func (b *budget) heard(m *nodeapi.Allowances, now time.Time) (until time.Time, known bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	sent, known := b.sent[m.GetAnswers()]
 	if !known {
 		return until, false
 	}
-	until = sent.Add(m.GetExpiresIn().AsDuration())
+	if until = sent.Add(m.GetExpiresIn().AsDuration()); !now.Before(until) {
+		return until, false
+	}
 	b.obeys, b.until = m.GetId(), until
 	return until, true
 }
 
 // Allow takes the control plane's word of how many unused connections the node may hold.
 func (s *Server) Allow(m *nodeapi.Allowances) {
-	until, known := s.budget.heard(m)
+	until, known := s.budget.heard(m, time.Now())
 	if !known {
 		return
 	}

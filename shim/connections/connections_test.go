@@ -494,3 +494,5 @@ func TestConnect(t *testing.T) {
 		_ = f.Close()
 	}
 }
+
+func noMetrics() *Metrics { return NewMetrics(prometheus.NewRegistry()) }

@@ -38,7 +38,9 @@ func (s *stream) heard(m *nodeapi.ControlMessage) {
 	case *nodeapi.ControlMessage_InCharge:
 		s.takes(k.InCharge.GetHeld())
 	case *nodeapi.ControlMessage_Allowances:
-		u.handler.Allow(k.Allowances)
+		if u.follows(s) {
+			u.handler.Allow(k.Allowances)
+		}
 	case *nodeapi.ControlMessage_Keys:
 		s.said.keys = k.Keys
 	default:
@@ -223,4 +225,11 @@ func (t *termed) RecvMsg(m any) error {
 		t.release()
 	}
 	return err
+}
+
+// follows tells whether the stream is of the control plane that is followed.
+func (u *Uplink) follows(s *stream) bool {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return u.followed == s
 }

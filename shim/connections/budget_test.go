@@ -1,0 +1,45 @@
+package connections
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"github.com/headstart-mesh/headstart/shim/nodeapi"
+)
+
+// What the control plane lends is the node's until it expires, from when the node asked. A late answer, and one to an earlier
+// daemon, lend nothing.
+func TestAllowancesExpire(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := &nodeapi.Destination{Name: "ledger", Kind: "tcp", Address: "127.0.0.1:1", Origin: "node", Unused: 4}
+		s, err := New(Config{Shims: &shims{}, SecretsDir: t.TempDir(), Metrics: noMetrics()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer s.Close()
+		s.Set([]*nodeapi.Destination{e})
+		allow := func(id, answers int64) {
+			s.Allow(&nodeapi.Allowances{Id: id, Answers: answers, ExpiresIn: durationpb.New(30 * time.Second),
+				Destinations: []*nodeapi.Allowance{{Destination: "ledger", Unused: 2}}})
+		}
+		obeyed := func(want int64) {
+			t.Helper()
+			if got := s.budget.word(nil, time.Now()).GetAllowances(); got != want {
+				t.Errorf("the node obeys %d, want %d", got, want)
+			}
+		}
+		first := s.budget.word(nil, time.Now())
+		allow(7, first.GetId()+5)
+		obeyed(0)
+		time.Sleep(10 * time.Second)
+		allow(8, first.GetId())
+		obeyed(8)
+		time.Sleep(20 * time.Second)
+		obeyed(0)
+		allow(9, first.GetId())
+		obeyed(0)
+	})
+}
