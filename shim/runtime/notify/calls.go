@@ -185,7 +185,7 @@ func (c *calls) target(q call) (netip.AddrPort, bool) {
 		return netip.AddrPort{}, false
 	}
 	at, is := parse(raw[:n])
-	return at, is && c.asker.Targets(at) && c.valid(q)
+	return at, is && c.asker.Targets(at) // socket sees whether the process was that of the call
 }
 
 // parse reads a struct sockaddr of IP.

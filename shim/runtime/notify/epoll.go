@@ -83,6 +83,9 @@ func read(path string) string {
 			break
 		}
 		all = append(all, part[:n]...)
+		if n < readLimit/2 { // a file of /proc fills what is asked for, but for a line
+			break
+		}
 	}
 	return string(all)
 }
