@@ -16,7 +16,7 @@ import (
 
 // A container sees its own directories in that of the pod's sockets. Its daemon cannot have them appear elsewhere, by
 // links that it makes when they are checked, and shows nothing if they are links from the start.
-func TestSandboxSeesDirectoriesAmongItsSockets(t *testing.T) {
+func TestAttackOfTheDaemonBySockets(t *testing.T) {
 	n := newNode(t)
 	own := func(id string) string { return n.path("sandboxes/" + id) }
 	const options = "ro,nosuid,nodev,noexec,relatime"
