@@ -323,6 +323,56 @@ func TestConnect(t *testing.T) {
 	wantOpen(t, before+3) // of the listener and the conversation
 }
 
+// The first connection to a target is there before the program asks, unless its server has ended it.
+func TestAhead(t *testing.T) {
+	socket, h := path(t), newHub()
+	ended := netip.MustParseAddrPort("10.0.0.4:6379")
+	there := make(chan net.Conn, 8)
+	h.Ahead = func(_ context.Context, of string, at netip.AddrPort) (*os.File, error) {
+		ours, server := connected(t, "tcp4")
+		f, err := ours.(*net.TCPConn).File()
+		ours.Close()
+		if at == ended {
+			server.Close()
+		} else {
+			there <- server
+		}
+		return f, err
+	}
+	start(t, socket, h)
+	s := streams.NewShim(sandbox, streams.HostNetwork)
+	stop := keep(t, socket, s)
+	meet(t, h)
+	before := open(t)
+	h.Targets(sandbox, []netip.AddrPort{far, ended})
+	var f *os.File
+	eventually(t, func() bool { f = s.Ahead(far); return f != nil })
+	c, err := net.FileConn(f)
+	f.Close()
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := <-there
+	say(t, server, "a session")
+	wantRead(t, c, "a session")
+	c.Close()
+	server.Close()
+	if f := s.Ahead(far); f != nil {
+		t.Error("another one is there")
+	}
+	// What comes for no target any more is closed, and what is not used ends with the conversation.
+	h.Targets(sandbox, nil)
+	eventually(t, func() bool { return !s.Targets(ended) })
+	if f := s.Ahead(ended); f != nil {
+		t.Error("a connection whose server has ended it is handed over")
+	}
+	wantOpen(t, before)
+	h.Targets(sandbox, []netip.AddrPort{far})
+	(<-there).Close()
+	stop()
+	wantOpen(t, before)
+}
+
 func eventually(t *testing.T, is func() bool) {
 	t.Helper()
 	for end := time.Now().Add(patience); !is(); time.Sleep(time.Millisecond) {
