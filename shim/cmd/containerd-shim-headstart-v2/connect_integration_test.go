@@ -233,7 +233,8 @@ func TestProgramsGetConnections(t *testing.T) {
 				}
 				want := map[string]string{"plain": "pooled", "timeout": "pooled", "epoll": "pooled", "streams": "pooled",
 					"again": "pooled OSError 106", "bound": "pooled (1, 1) False", "forked": "pooled", "threaded": "pooled 8",
-					"executed": "pooled", "datagrams": "('198.51.100.7', 5432)", "local": "FileNotFoundError"}
+					"executed": "pooled", "datagrams": "('198.51.100.7', 5432)", "local": "FileNotFoundError",
+					"interrupted": "pooled"}
 				if diff := cmp.Diff(want, got); diff != "" {
 					t.Errorf("-want +got\n%s", diff)
 				}

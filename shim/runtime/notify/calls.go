@@ -69,8 +69,8 @@ type calls struct {
 	cancel context.CancelFunc
 
 	mu sync.Mutex
-	// answered are connections, by their cookies, whose call was interrupted by a signal when they were in place: the
-	// program makes it again.
+	// answered are connections, by their cookies, that are in place or about to be, and whose call is not answered. If a
+	// signal interrupts the call, the program makes it again, with the connection.
 	answered map[uint64]bool
 }
 
@@ -250,26 +250,37 @@ func (c *calls) replace(q call, socket int, connection *os.File) {
 	if d.cloexec {
 		a.toFlags = unix.O_CLOEXEC
 	}
+	cookie := c.remember(fd) // the call may be made again at any moment from now on
 	if ioctl(c.fd, unix.SECCOMP_IOCTL_NOTIF_ADDFD, unsafe.Pointer(&a)) != nil {
+		c.forget(cookie)
 		c.pass(q)
 		return
 	}
 	if len(d.polls) > 0 {
 		c.fixer.register(int(q.pid), number(q), d.polls)
 	}
-	if !c.succeed(q) {
-		c.remember(fd)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.succeed(q) {
+		delete(c.answered, cookie) // a second call is one of its own
 	}
 }
 
-// remember notes a connection whose call was interrupted.
-func (c *calls) remember(fd int) {
+// remember notes a connection whose call is not answered yet.
+func (c *calls) remember(fd int) (cookie uint64) {
 	cookie, err := unix.GetsockoptUint64(fd, unix.SOL_SOCKET, unix.SO_COOKIE)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if err == nil && len(c.answered) < answeredLimit {
 		c.answered[cookie] = true
 	}
+	return cookie
+}
+
+func (c *calls) forget(cookie uint64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.answered, cookie)
 }
 
 // repeated tells whether a call is made again whose connection is in place.

@@ -1,5 +1,5 @@
 """Connects in several ways and says what it hears."""
-import asyncio, json, os, select, socket, subprocess, sys, threading
+import asyncio, json, os, select, signal, socket, subprocess, sys, threading
 
 host, port = sys.argv[1], int(sys.argv[2])
 
@@ -108,6 +108,24 @@ def local():
             return type(e).__name__
 
 
-print(json.dumps({f.__name__: f() for f in (
-    plain, timeout, epoll, streams, again, bound, forked, threaded, executed, datagrams, local)}), flush=True)
+def interrupted():
+    """Signals restart the call, at each of its steps."""
+    signal.signal(signal.SIGALRM, lambda *_: None)
+    signal.siginterrupt(signal.SIGALRM, False)
+    signal.setitimer(signal.ITIMER_REAL, 0.003, 0.003)
+    try:
+        return " ".join(sorted({plain() for _ in range(200)}))
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+
+
+def said(f):
+    try:
+        return f()
+    except Exception as e:
+        return repr(e)
+
+
+print(json.dumps({f.__name__: said(f) for f in (
+    plain, timeout, epoll, streams, again, bound, forked, threaded, executed, datagrams, local, interrupted)}), flush=True)
 sys.stdin.read()
