@@ -24,14 +24,18 @@ const (
 	nobodysPort
 )
 
-// serverPassword is that of the user app, which programs do not know unless they log in by themselves.
-const serverPassword = "hunter2-a-secret"
+// serverPassword is that of the user app, which programs do not know unless they log in by themselves. stalePassword is not.
+const (
+	serverPassword = "hunter2-a-secret"
+	stalePassword  = "hunter1-changed-since"
+)
 
 // destinations are the servers, and what the operator says of them.
 type destinations struct {
 	authority *pki.Authority
 	address   string // without a port
 	list      string
+	names     []string
 	secrets   map[string]string
 
 	postgres *testbed.Postgres
@@ -52,6 +56,7 @@ func (d *destinations) plan(c testbed.Config) (err error) {
 	}
 	d.address = at.Addr().String()
 	tls := "tls: {roots: " + fmt.Sprintf("%q", d.authority.PEM) + "}"
+	d.names = []string{"orders", "plain", "inside", "full", "denied", "refused", "sessions", "cache", "direct", "lost", "others"}
 	postgres := func(name, origin, user, secret, more string, port int) {
 		d.list += fmt.Sprintf("- {name: %s, origin: %s, namespaces: [default], postgres: {address: '%s:%d', user: %s, database: shop, credentialsSecret: %s%s}}\n",
 			name, origin, d.address, port, user, secret, more)
@@ -70,7 +75,7 @@ func (d *destinations) plan(c testbed.Config) (err error) {
 	d.list += fmt.Sprintf("- {name: direct, origin: node, unused: 1, tcp: {address: '%s:%d'}}\n", d.address, postgresPort) +
 		"- {name: lost, origin: node, postgres: {address: 'db.invalid:5432', user: app}}\n" +
 		fmt.Sprintf("- {name: others, namespaces: [bank], tcp: {address: '%s:%d'}}\n", d.address, postgresPort)
-	d.secrets = map[string]string{"app": "password = " + serverPassword + "\n", "stale-app": "password = changed-since\n"}
+	d.secrets = map[string]string{"app": "password = " + serverPassword + "\n", "stale-app": "password = " + stalePassword + "\n"}
 	return nil
 }
 

@@ -4,7 +4,7 @@
 //	query pg STATEMENT
 //	query descriptor NAME STATEMENT     by a connection that it inherits
 //	query redis WORD...
-//	query serve                         a function: what is asked for is in the request's path and the parameter q
+//	query                               a function: what is asked for is in the request's path and the parameter q
 package main
 
 import (
@@ -38,7 +38,7 @@ func main() {
 
 func run(ctx context.Context, args []string) (string, error) {
 	switch {
-	case len(args) == 1 && args[0] == "serve":
+	case len(args) == 0:
 		return "", serve(ctx)
 	case len(args) == 2 && args[0] == "pg":
 		return once(ctx, nil, args[1])
