@@ -496,3 +496,37 @@ func TestConnect(t *testing.T) {
 }
 
 func noMetrics() *Metrics { return NewMetrics(prometheus.NewRegistry()) }
+// Each direction of a stream ends by itself, by way of the daemon as well.
+func TestHalfClosed(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	r := newRig(t, &nodeapi.Destination{Name: "ledger", Kind: "tcp", Address: l.Addr().String(), Origin: "sandbox"})
+	r.describe("cart", wants("socket", "ledger"))
+	for _, joins := range []bool{false, true} {
+		for _, first := range []string{"program", "server"} {
+			r.shims.setJoins(joins)
+			ends := map[string]net.Conn{"program": r.dial("ledger", "tcp.sock")}
+			if ends["server"], err = l.Accept(); err != nil {
+				t.Fatal(err)
+			}
+			other := map[string]string{"program": "server", "server": "program"}[first]
+			_ = ends["server"].SetDeadline(time.Now().Add(patience))
+			for _, from := range []string{first, other} {
+				to := map[string]string{"program": "server", "server": "program"}[from]
+				if _, err := io.WriteString(ends[from], "that is all"); err != nil {
+					t.Errorf("%s first, joined %t: %s: %v", first, joins, from, err)
+				}
+				if err := ends[from].(interface{ CloseWrite() error }).CloseWrite(); err != nil {
+					t.Error(err)
+				}
+				if got, err := io.ReadAll(ends[to]); string(got) != "that is all" || err != nil {
+					t.Errorf("%s first, joined %t: %s got %q, %v", first, joins, to, got, err)
+				}
+			}
+			_ = ends["server"].Close()
+		}
+	}
+}
