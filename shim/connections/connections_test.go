@@ -496,6 +496,7 @@ func TestConnect(t *testing.T) {
 }
 
 func noMetrics() *Metrics { return NewMetrics(prometheus.NewRegistry()) }
+
 // Each direction of a stream ends by itself, by way of the daemon as well.
 func TestHalfClosed(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
