@@ -86,6 +86,28 @@ type Node struct {
 	Problems []NodeProblem `json:"problems,omitempty"`
 	// Cache is what the node keeps; nil: its daemon does not say.
 	Cache *NodeCache `json:"cache,omitempty"`
+	// Pools are the connections that wait on it.
+	Pools []Pool `json:"pools,omitempty"`
+}
+
+// Pool is what waits of connections with a destination.
+type Pool struct {
+	Destination string `json:"destination"`
+	// Held is how many there are, Wanted how many there would be without a limit, and Allowed how many there may be.
+	Held      int              `json:"held"`
+	Wanted    int              `json:"wanted"`
+	Allowed   int              `json:"allowed"`
+	Functions []PooledFunction `json:"functions,omitempty"`
+}
+
+// PooledFunction is what waits of them for a function.
+type PooledFunction struct {
+	Function string `json:"function"`
+	Held     int    `json:"held"`
+	Wanted   int    `json:"wanted"`
+	// SetupSeconds is how long it takes to make one, and OldestSeconds how long the oldest has waited; 0: not known.
+	SetupSeconds  float64 `json:"setupSeconds,omitempty"`
+	OldestSeconds float64 `json:"oldestSeconds,omitempty"`
 }
 
 // NodeCache is what a node keeps, in bytes.

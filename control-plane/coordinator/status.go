@@ -22,11 +22,19 @@ func (c *common) status(state platform.State, functions func(platform.Function) 
 	s := admin.Status{Version: nodeapi.Version, Nodes: []admin.Node{}, Functions: []admin.Function{},
 		Routing: slices.Concat(c.Gateways.Problems(), c.planner.Problems(), c.Survey.Problems(now), c.Nodes.Refusals())}
 	connected, twins, lacking, keeps := c.Nodes.Connected(), c.Nodes.Twins(now), c.Nodes.StoreProblems(), c.Nodes.Keeps()
-	unreached := c.Nodes.DestinationProblems()
+	unreached, pools := c.Nodes.DestinationProblems(), c.Nodes.Pools()
 	for _, name := range slices.Sorted(maps.Keys(connected)) {
 		n := admin.Node{
 			Name: name, Version: connected[name].GetVersion(), Site: c.Survey.Site(name),
 			Problems: slices.Concat(twinProblems(twins[name], now), storeProblems(lacking[name]), destinationProblems(unreached[name])),
+		}
+		for _, p := range pools[name] {
+			of := admin.Pool{Destination: p.Destination, Held: p.Held, Wanted: p.Wanted, Allowed: p.Allowed}
+			for _, f := range p.Functions {
+				of.Functions = append(of.Functions, admin.PooledFunction{Function: f.Function, Held: f.Held, Wanted: f.Wanted,
+					SetupSeconds: f.Setup.Seconds(), OldestSeconds: f.Oldest.Seconds()})
+			}
+			n.Pools = append(n.Pools, of)
 		}
 		if kept := keeps[name]; kept != nil {
 			n.Cache = &admin.NodeCache{Bytes: kept.GetBytes(), Limit: kept.GetLimit(), Volumes: len(kept.GetVolumes()), Problems: kept.GetProblems()}

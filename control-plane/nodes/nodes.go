@@ -100,6 +100,7 @@ type stream struct {
 	stores    *nodeapi.StoreProblems       // likewise
 	kept      *nodeapi.Keeps               // likewise; nil: it said nothing
 	unreached *nodeapi.DestinationProblems // likewise
+	unused    *nodeapi.Unused              // likewise
 	// confirms are the Confirms that wait, each closed with the daemon's word.
 	confirms map[int64]chan struct{}
 	// calls are the Caches that wait.
@@ -250,6 +251,7 @@ func (s *Server) receive(ctx context.Context, st *stream, c nodeapi.ControlPlane
 		case *nodeapi.NodeMessage_RoundTrips, *nodeapi.NodeMessage_Signals:
 			s.observe(st, m)
 		case *nodeapi.NodeMessage_Unused:
+			s.holds(st, k.Unused)
 			if s.budget != nil {
 				s.budget.Unused(st.node, st.name, s.newest(st), k.Unused)
 			}

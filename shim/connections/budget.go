@@ -1,10 +1,13 @@
 package connections
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"sync"
 	"time"
+
+	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/headstart-mesh/headstart/shim/nodeapi"
 )
@@ -15,6 +18,8 @@ const (
 	tellEvery = 2 * time.Second
 	// wordsRemembered is how many messages an answer may be late by: two minutes.
 	wordsRemembered = 64
+	// functionsTold is how many functions of a destination it hears of: as many as a screen shows.
+	functionsTold = 64
 )
 
 // budget is what the node may hold of unused connections, which the control plane says for a while only: a node that it
@@ -67,7 +72,7 @@ func (s *Server) Allow(m *nodeapi.Allowances) {
 	may := map[string]int{}
 	for _, a := range m.GetDestinations() {
 		n := int(a.GetUnused())
-		if held := s.pool.Held(a.GetDestination()); m.GetKeep() {
+		if held, _ := s.pool.Held(a.GetDestination()); m.GetKeep() {
 			n = min(n, held)
 		}
 		may[a.GetDestination()] = n
@@ -99,20 +104,29 @@ func (s *Server) TellUnused(ctx context.Context, tell func(*nodeapi.Unused)) {
 // unused are what the node has and wants, by destination.
 func (s *Server) unused() (all []*nodeapi.UnusedConnections) {
 	for _, u := range s.pool.Usage() {
-		if n := len(all); n > 0 && all[n-1].GetDestination() == u.Destination {
-			all[n-1].Wanted += int32(u.Wanted)
-			continue
+		if n := len(all); n == 0 || all[n-1].GetDestination() != u.Destination {
+			all = append(all, &nodeapi.UnusedConnections{Destination: u.Destination})
 		}
-		all = append(all, &nodeapi.UnusedConnections{Destination: u.Destination, Wanted: int32(u.Wanted)})
+		of := all[len(all)-1]
+		of.Wanted += int32(u.Wanted)
+		f := &nodeapi.PooledFunction{Name: u.Function, Held: int32(u.Held), Wanted: int32(u.Wanted), Setup: durationpb.New(u.Setup)}
+		if !u.Since.IsZero() {
+			f.Oldest = durationpb.New(time.Since(u.Since))
+		}
+		of.Functions = append(of.Functions, f)
+	}
+	for _, of := range all {
+		slices.SortStableFunc(of.Functions, func(a, b *nodeapi.PooledFunction) int { return cmp.Compare(b.GetHeld(), a.GetHeld()) })
+		of.Functions = of.Functions[:min(len(of.Functions), functionsTold)]
 	}
 	for _, name := range s.list.names() {
-		held := s.pool.Held(name)
+		held, allowed := s.pool.Held(name)
 		at := slices.IndexFunc(all, func(u *nodeapi.UnusedConnections) bool { return u.GetDestination() == name })
 		switch {
 		case at >= 0:
-			all[at].Held = int32(held)
+			all[at].Held, all[at].Allowed = int32(held), int32(allowed)
 		case held > 0:
-			all = append(all, &nodeapi.UnusedConnections{Destination: name, Held: int32(held)})
+			all = append(all, &nodeapi.UnusedConnections{Destination: name, Held: int32(held), Allowed: int32(allowed)})
 		}
 	}
 	return all

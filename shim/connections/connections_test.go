@@ -372,7 +372,7 @@ func TestDescriptors(t *testing.T) {
 	if n, of := ask(t, inherited), kind(inherited); n != 1 || of != unix.AF_UNIX {
 		t.Errorf("the inherited one is connection %d of family %d", n, of)
 	}
-	await(t, "a connection waits", func() bool { return r.pool.Held("ledger") == 1 && len(e.all()) == 2 })
+	await(t, "a connection waits", func() bool { return heldBy(r, "ledger") == 1 && len(e.all()) == 2 })
 	from := r.dial("ledger", "descriptor.sock").(*net.UnixConn)
 	control := make([]byte, unix.CmsgSpace(4))
 	n, controls, _, _, err := from.ReadMsgUnix(make([]byte, 2), control)
@@ -475,7 +475,7 @@ func TestConnect(t *testing.T) {
 			if f, err := r.Connect(t.Context(), pod, at); f != nil || err != nil {
 				t.Errorf("where none waits: %v, %v", f, err)
 			}
-			await(t, "a connection waits", func() bool { return len(e.all()) == 1 && r.pool.Held("ledger") == 1 })
+			await(t, "a connection waits", func() bool { return len(e.all()) == 1 && heldBy(r, "ledger") == 1 })
 		}
 		f, err := r.Connect(t.Context(), pod, at)
 		if err != nil || f == nil {
@@ -531,3 +531,5 @@ func TestHalfClosed(t *testing.T) {
 		}
 	}
 }
+
+func heldBy(r *rig, destination string) int { held, _ := r.pool.Held(destination); return held }

@@ -58,7 +58,8 @@ func (c Collector) Describe(ch chan<- *prometheus.Desc) { ch <- unusedDesc; ch <
 // Collect implements prometheus.Collector.
 func (c Collector) Collect(ch chan<- prometheus.Metric) {
 	for _, name := range c.s.list.names() {
-		ch <- prometheus.MustNewConstMetric(unusedDesc, prometheus.GaugeValue, float64(c.s.pool.Held(name)), name)
+		held, _ := c.s.pool.Held(name)
+		ch <- prometheus.MustNewConstMetric(unusedDesc, prometheus.GaugeValue, float64(held), name)
 	}
 	ch <- prometheus.MustNewConstMetric(pumpedDesc, prometheus.GaugeValue, float64(c.s.pumped.count()))
 }

@@ -3520,8 +3520,12 @@ type UnusedConnections struct {
 	state       protoimpl.MessageState `protogen:"open.v1"`
 	Destination string                 `protobuf:"bytes,1,opt,name=destination,proto3" json:"destination,omitempty"`
 	// Those that there are, and those that are being made.
-	Held          int32 `protobuf:"varint,2,opt,name=held,proto3" json:"held,omitempty"`
-	Wanted        int32 `protobuf:"varint,3,opt,name=wanted,proto3" json:"wanted,omitempty"`
+	Held   int32 `protobuf:"varint,2,opt,name=held,proto3" json:"held,omitempty"`
+	Wanted int32 `protobuf:"varint,3,opt,name=wanted,proto3" json:"wanted,omitempty"`
+	// How many the daemon may hold now.
+	Allowed int32 `protobuf:"varint,4,opt,name=allowed,proto3" json:"allowed,omitempty"`
+	// Whose they are, of at most 64 functions: those with the most.
+	Functions     []*PooledFunction `protobuf:"bytes,5,rep,name=functions,proto3" json:"functions,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3577,6 +3581,99 @@ func (x *UnusedConnections) GetWanted() int32 {
 	return 0
 }
 
+func (x *UnusedConnections) GetAllowed() int32 {
+	if x != nil {
+		return x.Allowed
+	}
+	return 0
+}
+
+func (x *UnusedConnections) GetFunctions() []*PooledFunction {
+	if x != nil {
+		return x.Functions
+	}
+	return nil
+}
+
+// PooledFunction is what a function has of the unused connections with a destination.
+type PooledFunction struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// namespace/name
+	Name   string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	Held   int32  `protobuf:"varint,2,opt,name=held,proto3" json:"held,omitempty"`
+	Wanted int32  `protobuf:"varint,3,opt,name=wanted,proto3" json:"wanted,omitempty"`
+	// How long it takes to make one, and since when the oldest waits; unset: not known, and none does.
+	Setup         *durationpb.Duration `protobuf:"bytes,4,opt,name=setup,proto3" json:"setup,omitempty"`
+	Oldest        *durationpb.Duration `protobuf:"bytes,5,opt,name=oldest,proto3" json:"oldest,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PooledFunction) Reset() {
+	*x = PooledFunction{}
+	mi := &file_node_proto_msgTypes[43]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PooledFunction) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PooledFunction) ProtoMessage() {}
+
+func (x *PooledFunction) ProtoReflect() protoreflect.Message {
+	mi := &file_node_proto_msgTypes[43]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PooledFunction.ProtoReflect.Descriptor instead.
+func (*PooledFunction) Descriptor() ([]byte, []int) {
+	return file_node_proto_rawDescGZIP(), []int{43}
+}
+
+func (x *PooledFunction) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *PooledFunction) GetHeld() int32 {
+	if x != nil {
+		return x.Held
+	}
+	return 0
+}
+
+func (x *PooledFunction) GetWanted() int32 {
+	if x != nil {
+		return x.Wanted
+	}
+	return 0
+}
+
+func (x *PooledFunction) GetSetup() *durationpb.Duration {
+	if x != nil {
+		return x.Setup
+	}
+	return nil
+}
+
+func (x *PooledFunction) GetOldest() *durationpb.Duration {
+	if x != nil {
+		return x.Oldest
+	}
+	return nil
+}
+
 // Allowances are how many unused connections the daemon may hold until they expire; none of destinations that are not
 // named. It replaces the word before.
 type Allowances struct {
@@ -3596,7 +3693,7 @@ type Allowances struct {
 
 func (x *Allowances) Reset() {
 	*x = Allowances{}
-	mi := &file_node_proto_msgTypes[43]
+	mi := &file_node_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3608,7 +3705,7 @@ func (x *Allowances) String() string {
 func (*Allowances) ProtoMessage() {}
 
 func (x *Allowances) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[43]
+	mi := &file_node_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3621,7 +3718,7 @@ func (x *Allowances) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Allowances.ProtoReflect.Descriptor instead.
 func (*Allowances) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{43}
+	return file_node_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *Allowances) GetId() int64 {
@@ -3669,7 +3766,7 @@ type Allowance struct {
 
 func (x *Allowance) Reset() {
 	*x = Allowance{}
-	mi := &file_node_proto_msgTypes[44]
+	mi := &file_node_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3681,7 +3778,7 @@ func (x *Allowance) String() string {
 func (*Allowance) ProtoMessage() {}
 
 func (x *Allowance) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[44]
+	mi := &file_node_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3694,7 +3791,7 @@ func (x *Allowance) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Allowance.ProtoReflect.Descriptor instead.
 func (*Allowance) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{44}
+	return file_node_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *Allowance) GetDestination() string {
@@ -3723,7 +3820,7 @@ type Functions struct {
 
 func (x *Functions) Reset() {
 	*x = Functions{}
-	mi := &file_node_proto_msgTypes[45]
+	mi := &file_node_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3735,7 +3832,7 @@ func (x *Functions) String() string {
 func (*Functions) ProtoMessage() {}
 
 func (x *Functions) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[45]
+	mi := &file_node_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3748,7 +3845,7 @@ func (x *Functions) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Functions.ProtoReflect.Descriptor instead.
 func (*Functions) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{45}
+	return file_node_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *Functions) GetFunctions() []*Function {
@@ -3792,7 +3889,7 @@ type FunctionChanges struct {
 
 func (x *FunctionChanges) Reset() {
 	*x = FunctionChanges{}
-	mi := &file_node_proto_msgTypes[46]
+	mi := &file_node_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3804,7 +3901,7 @@ func (x *FunctionChanges) String() string {
 func (*FunctionChanges) ProtoMessage() {}
 
 func (x *FunctionChanges) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[46]
+	mi := &file_node_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3817,7 +3914,7 @@ func (x *FunctionChanges) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FunctionChanges.ProtoReflect.Descriptor instead.
 func (*FunctionChanges) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{46}
+	return file_node_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *FunctionChanges) GetFunctions() []*Function {
@@ -3911,7 +4008,7 @@ type Function struct {
 
 func (x *Function) Reset() {
 	*x = Function{}
-	mi := &file_node_proto_msgTypes[47]
+	mi := &file_node_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3923,7 +4020,7 @@ func (x *Function) String() string {
 func (*Function) ProtoMessage() {}
 
 func (x *Function) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[47]
+	mi := &file_node_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3936,7 +4033,7 @@ func (x *Function) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Function.ProtoReflect.Descriptor instead.
 func (*Function) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{47}
+	return file_node_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *Function) GetName() string {
@@ -4147,7 +4244,7 @@ type Store struct {
 
 func (x *Store) Reset() {
 	*x = Store{}
-	mi := &file_node_proto_msgTypes[48]
+	mi := &file_node_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4159,7 +4256,7 @@ func (x *Store) String() string {
 func (*Store) ProtoMessage() {}
 
 func (x *Store) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[48]
+	mi := &file_node_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4172,7 +4269,7 @@ func (x *Store) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Store.ProtoReflect.Descriptor instead.
 func (*Store) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{48}
+	return file_node_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *Store) GetName() string {
@@ -4304,7 +4401,7 @@ type Destination struct {
 
 func (x *Destination) Reset() {
 	*x = Destination{}
-	mi := &file_node_proto_msgTypes[49]
+	mi := &file_node_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4316,7 +4413,7 @@ func (x *Destination) String() string {
 func (*Destination) ProtoMessage() {}
 
 func (x *Destination) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[49]
+	mi := &file_node_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4329,7 +4426,7 @@ func (x *Destination) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Destination.ProtoReflect.Descriptor instead.
 func (*Destination) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{49}
+	return file_node_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *Destination) GetName() string {
@@ -4421,7 +4518,7 @@ type DestinationTLS struct {
 
 func (x *DestinationTLS) Reset() {
 	*x = DestinationTLS{}
-	mi := &file_node_proto_msgTypes[50]
+	mi := &file_node_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4433,7 +4530,7 @@ func (x *DestinationTLS) String() string {
 func (*DestinationTLS) ProtoMessage() {}
 
 func (x *DestinationTLS) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[50]
+	mi := &file_node_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4446,7 +4543,7 @@ func (x *DestinationTLS) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DestinationTLS.ProtoReflect.Descriptor instead.
 func (*DestinationTLS) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{50}
+	return file_node_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *DestinationTLS) GetRoots() string {
@@ -4476,7 +4573,7 @@ type Triggers struct {
 
 func (x *Triggers) Reset() {
 	*x = Triggers{}
-	mi := &file_node_proto_msgTypes[51]
+	mi := &file_node_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4488,7 +4585,7 @@ func (x *Triggers) String() string {
 func (*Triggers) ProtoMessage() {}
 
 func (x *Triggers) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[51]
+	mi := &file_node_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4501,7 +4598,7 @@ func (x *Triggers) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Triggers.ProtoReflect.Descriptor instead.
 func (*Triggers) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{51}
+	return file_node_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *Triggers) GetTriggers() []*Trigger {
@@ -4540,7 +4637,7 @@ type Trigger struct {
 
 func (x *Trigger) Reset() {
 	*x = Trigger{}
-	mi := &file_node_proto_msgTypes[52]
+	mi := &file_node_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4552,7 +4649,7 @@ func (x *Trigger) String() string {
 func (*Trigger) ProtoMessage() {}
 
 func (x *Trigger) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[52]
+	mi := &file_node_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4565,7 +4662,7 @@ func (x *Trigger) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Trigger.ProtoReflect.Descriptor instead.
 func (*Trigger) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{52}
+	return file_node_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *Trigger) GetFunction() string {
@@ -4627,7 +4724,7 @@ type StartInstance struct {
 
 func (x *StartInstance) Reset() {
 	*x = StartInstance{}
-	mi := &file_node_proto_msgTypes[53]
+	mi := &file_node_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4639,7 +4736,7 @@ func (x *StartInstance) String() string {
 func (*StartInstance) ProtoMessage() {}
 
 func (x *StartInstance) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[53]
+	mi := &file_node_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4652,7 +4749,7 @@ func (x *StartInstance) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StartInstance.ProtoReflect.Descriptor instead.
 func (*StartInstance) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{53}
+	return file_node_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *StartInstance) GetId() string {
@@ -4707,7 +4804,7 @@ type StopInstance struct {
 
 func (x *StopInstance) Reset() {
 	*x = StopInstance{}
-	mi := &file_node_proto_msgTypes[54]
+	mi := &file_node_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4719,7 +4816,7 @@ func (x *StopInstance) String() string {
 func (*StopInstance) ProtoMessage() {}
 
 func (x *StopInstance) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[54]
+	mi := &file_node_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4732,7 +4829,7 @@ func (x *StopInstance) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StopInstance.ProtoReflect.Descriptor instead.
 func (*StopInstance) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{54}
+	return file_node_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *StopInstance) GetId() string {
@@ -4767,7 +4864,7 @@ type Expect struct {
 
 func (x *Expect) Reset() {
 	*x = Expect{}
-	mi := &file_node_proto_msgTypes[55]
+	mi := &file_node_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4779,7 +4876,7 @@ func (x *Expect) String() string {
 func (*Expect) ProtoMessage() {}
 
 func (x *Expect) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[55]
+	mi := &file_node_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4792,7 +4889,7 @@ func (x *Expect) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Expect.ProtoReflect.Descriptor instead.
 func (*Expect) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{55}
+	return file_node_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *Expect) GetRequest() string {
@@ -4869,7 +4966,7 @@ type Bound struct {
 
 func (x *Bound) Reset() {
 	*x = Bound{}
-	mi := &file_node_proto_msgTypes[56]
+	mi := &file_node_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4881,7 +4978,7 @@ func (x *Bound) String() string {
 func (*Bound) ProtoMessage() {}
 
 func (x *Bound) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[56]
+	mi := &file_node_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4894,7 +4991,7 @@ func (x *Bound) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Bound.ProtoReflect.Descriptor instead.
 func (*Bound) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{56}
+	return file_node_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *Bound) GetRequest() string {
@@ -4964,7 +5061,7 @@ type Keys struct {
 
 func (x *Keys) Reset() {
 	*x = Keys{}
-	mi := &file_node_proto_msgTypes[57]
+	mi := &file_node_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4976,7 +5073,7 @@ func (x *Keys) String() string {
 func (*Keys) ProtoMessage() {}
 
 func (x *Keys) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[57]
+	mi := &file_node_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4989,7 +5086,7 @@ func (x *Keys) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Keys.ProtoReflect.Descriptor instead.
 func (*Keys) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{57}
+	return file_node_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *Keys) GetKeys() [][]byte {
@@ -5013,7 +5110,7 @@ type Refused struct {
 
 func (x *Refused) Reset() {
 	*x = Refused{}
-	mi := &file_node_proto_msgTypes[58]
+	mi := &file_node_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5025,7 +5122,7 @@ func (x *Refused) String() string {
 func (*Refused) ProtoMessage() {}
 
 func (x *Refused) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[58]
+	mi := &file_node_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5038,7 +5135,7 @@ func (x *Refused) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Refused.ProtoReflect.Descriptor instead.
 func (*Refused) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{58}
+	return file_node_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *Refused) GetRequest() string {
@@ -5093,7 +5190,7 @@ type DescribeRequest struct {
 
 func (x *DescribeRequest) Reset() {
 	*x = DescribeRequest{}
-	mi := &file_node_proto_msgTypes[59]
+	mi := &file_node_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5105,7 +5202,7 @@ func (x *DescribeRequest) String() string {
 func (*DescribeRequest) ProtoMessage() {}
 
 func (x *DescribeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[59]
+	mi := &file_node_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5118,7 +5215,7 @@ func (x *DescribeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DescribeRequest.ProtoReflect.Descriptor instead.
 func (*DescribeRequest) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{59}
+	return file_node_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *DescribeRequest) GetSandbox() string {
@@ -5170,7 +5267,7 @@ type Pod struct {
 
 func (x *Pod) Reset() {
 	*x = Pod{}
-	mi := &file_node_proto_msgTypes[60]
+	mi := &file_node_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5182,7 +5279,7 @@ func (x *Pod) String() string {
 func (*Pod) ProtoMessage() {}
 
 func (x *Pod) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[60]
+	mi := &file_node_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5195,7 +5292,7 @@ func (x *Pod) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Pod.ProtoReflect.Descriptor instead.
 func (*Pod) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{60}
+	return file_node_proto_rawDescGZIP(), []int{61}
 }
 
 func (x *Pod) GetNamespace() string {
@@ -5236,7 +5333,7 @@ type GoneRequest struct {
 
 func (x *GoneRequest) Reset() {
 	*x = GoneRequest{}
-	mi := &file_node_proto_msgTypes[61]
+	mi := &file_node_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5248,7 +5345,7 @@ func (x *GoneRequest) String() string {
 func (*GoneRequest) ProtoMessage() {}
 
 func (x *GoneRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[61]
+	mi := &file_node_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5261,7 +5358,7 @@ func (x *GoneRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GoneRequest.ProtoReflect.Descriptor instead.
 func (*GoneRequest) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{61}
+	return file_node_proto_rawDescGZIP(), []int{62}
 }
 
 func (x *GoneRequest) GetSandbox() string {
@@ -5286,7 +5383,7 @@ type GoneResponse struct {
 
 func (x *GoneResponse) Reset() {
 	*x = GoneResponse{}
-	mi := &file_node_proto_msgTypes[62]
+	mi := &file_node_proto_msgTypes[63]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5298,7 +5395,7 @@ func (x *GoneResponse) String() string {
 func (*GoneResponse) ProtoMessage() {}
 
 func (x *GoneResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[62]
+	mi := &file_node_proto_msgTypes[63]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5311,7 +5408,7 @@ func (x *GoneResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GoneResponse.ProtoReflect.Descriptor instead.
 func (*GoneResponse) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{62}
+	return file_node_proto_rawDescGZIP(), []int{63}
 }
 
 type MountsRequest struct {
@@ -5324,7 +5421,7 @@ type MountsRequest struct {
 
 func (x *MountsRequest) Reset() {
 	*x = MountsRequest{}
-	mi := &file_node_proto_msgTypes[63]
+	mi := &file_node_proto_msgTypes[64]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5336,7 +5433,7 @@ func (x *MountsRequest) String() string {
 func (*MountsRequest) ProtoMessage() {}
 
 func (x *MountsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[63]
+	mi := &file_node_proto_msgTypes[64]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5349,7 +5446,7 @@ func (x *MountsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MountsRequest.ProtoReflect.Descriptor instead.
 func (*MountsRequest) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{63}
+	return file_node_proto_rawDescGZIP(), []int{64}
 }
 
 func (x *MountsRequest) GetSandbox() string {
@@ -5376,7 +5473,7 @@ type MountsResponse struct {
 
 func (x *MountsResponse) Reset() {
 	*x = MountsResponse{}
-	mi := &file_node_proto_msgTypes[64]
+	mi := &file_node_proto_msgTypes[65]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5388,7 +5485,7 @@ func (x *MountsResponse) String() string {
 func (*MountsResponse) ProtoMessage() {}
 
 func (x *MountsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[64]
+	mi := &file_node_proto_msgTypes[65]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5401,7 +5498,7 @@ func (x *MountsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MountsResponse.ProtoReflect.Descriptor instead.
 func (*MountsResponse) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{64}
+	return file_node_proto_rawDescGZIP(), []int{65}
 }
 
 func (x *MountsResponse) GetMounts() []*Mount {
@@ -5421,7 +5518,7 @@ type StageRequest struct {
 
 func (x *StageRequest) Reset() {
 	*x = StageRequest{}
-	mi := &file_node_proto_msgTypes[65]
+	mi := &file_node_proto_msgTypes[66]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5433,7 +5530,7 @@ func (x *StageRequest) String() string {
 func (*StageRequest) ProtoMessage() {}
 
 func (x *StageRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[65]
+	mi := &file_node_proto_msgTypes[66]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5446,7 +5543,7 @@ func (x *StageRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StageRequest.ProtoReflect.Descriptor instead.
 func (*StageRequest) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{65}
+	return file_node_proto_rawDescGZIP(), []int{66}
 }
 
 func (x *StageRequest) GetSandbox() string {
@@ -5471,7 +5568,7 @@ type StageResponse struct {
 
 func (x *StageResponse) Reset() {
 	*x = StageResponse{}
-	mi := &file_node_proto_msgTypes[66]
+	mi := &file_node_proto_msgTypes[67]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5483,7 +5580,7 @@ func (x *StageResponse) String() string {
 func (*StageResponse) ProtoMessage() {}
 
 func (x *StageResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[66]
+	mi := &file_node_proto_msgTypes[67]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5496,7 +5593,7 @@ func (x *StageResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StageResponse.ProtoReflect.Descriptor instead.
 func (*StageResponse) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{66}
+	return file_node_proto_rawDescGZIP(), []int{67}
 }
 
 type DescribeResponse struct {
@@ -5521,7 +5618,7 @@ type DescribeResponse struct {
 
 func (x *DescribeResponse) Reset() {
 	*x = DescribeResponse{}
-	mi := &file_node_proto_msgTypes[67]
+	mi := &file_node_proto_msgTypes[68]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5533,7 +5630,7 @@ func (x *DescribeResponse) String() string {
 func (*DescribeResponse) ProtoMessage() {}
 
 func (x *DescribeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[67]
+	mi := &file_node_proto_msgTypes[68]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5546,7 +5643,7 @@ func (x *DescribeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DescribeResponse.ProtoReflect.Descriptor instead.
 func (*DescribeResponse) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{67}
+	return file_node_proto_rawDescGZIP(), []int{68}
 }
 
 func (x *DescribeResponse) GetMounts() []*Mount {
@@ -5619,7 +5716,7 @@ type Endpoint struct {
 
 func (x *Endpoint) Reset() {
 	*x = Endpoint{}
-	mi := &file_node_proto_msgTypes[68]
+	mi := &file_node_proto_msgTypes[69]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5631,7 +5728,7 @@ func (x *Endpoint) String() string {
 func (*Endpoint) ProtoMessage() {}
 
 func (x *Endpoint) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[68]
+	mi := &file_node_proto_msgTypes[69]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5644,7 +5741,7 @@ func (x *Endpoint) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Endpoint.ProtoReflect.Descriptor instead.
 func (*Endpoint) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{68}
+	return file_node_proto_rawDescGZIP(), []int{69}
 }
 
 func (x *Endpoint) GetName() string {
@@ -5680,7 +5777,7 @@ type Mount struct {
 
 func (x *Mount) Reset() {
 	*x = Mount{}
-	mi := &file_node_proto_msgTypes[69]
+	mi := &file_node_proto_msgTypes[70]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5692,7 +5789,7 @@ func (x *Mount) String() string {
 func (*Mount) ProtoMessage() {}
 
 func (x *Mount) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[69]
+	mi := &file_node_proto_msgTypes[70]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5705,7 +5802,7 @@ func (x *Mount) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Mount.ProtoReflect.Descriptor instead.
 func (*Mount) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{69}
+	return file_node_proto_rawDescGZIP(), []int{70}
 }
 
 func (x *Mount) GetSource() string {
@@ -5993,11 +6090,19 @@ const file_node_proto_rawDesc = "" +
 	"\n" +
 	"allowances\x18\x02 \x01(\x03R\n" +
 	"allowances\x12H\n" +
-	"\fdestinations\x18\x03 \x03(\v2$.headstart.node.v1.UnusedConnectionsR\fdestinations\"a\n" +
+	"\fdestinations\x18\x03 \x03(\v2$.headstart.node.v1.UnusedConnectionsR\fdestinations\"\xbc\x01\n" +
 	"\x11UnusedConnections\x12 \n" +
 	"\vdestination\x18\x01 \x01(\tR\vdestination\x12\x12\n" +
 	"\x04held\x18\x02 \x01(\x05R\x04held\x12\x16\n" +
-	"\x06wanted\x18\x03 \x01(\x05R\x06wanted\"\xc6\x01\n" +
+	"\x06wanted\x18\x03 \x01(\x05R\x06wanted\x12\x18\n" +
+	"\aallowed\x18\x04 \x01(\x05R\aallowed\x12?\n" +
+	"\tfunctions\x18\x05 \x03(\v2!.headstart.node.v1.PooledFunctionR\tfunctions\"\xb4\x01\n" +
+	"\x0ePooledFunction\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x12\n" +
+	"\x04held\x18\x02 \x01(\x05R\x04held\x12\x16\n" +
+	"\x06wanted\x18\x03 \x01(\x05R\x06wanted\x12/\n" +
+	"\x05setup\x18\x04 \x01(\v2\x19.google.protobuf.DurationR\x05setup\x121\n" +
+	"\x06oldest\x18\x05 \x01(\v2\x19.google.protobuf.DurationR\x06oldest\"\xc6\x01\n" +
 	"\n" +
 	"Allowances\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x03R\x02id\x12\x18\n" +
@@ -6247,7 +6352,7 @@ func file_node_proto_rawDescGZIP() []byte {
 }
 
 var file_node_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_node_proto_msgTypes = make([]protoimpl.MessageInfo, 83)
+var file_node_proto_msgTypes = make([]protoimpl.MessageInfo, 84)
 var file_node_proto_goTypes = []any{
 	(Phase)(0),                    // 0: headstart.node.v1.Phase
 	(CacheVerb)(0),                // 1: headstart.node.v1.CacheVerb
@@ -6294,48 +6399,49 @@ var file_node_proto_goTypes = []any{
 	(*DestinationProblem)(nil),    // 42: headstart.node.v1.DestinationProblem
 	(*Unused)(nil),                // 43: headstart.node.v1.Unused
 	(*UnusedConnections)(nil),     // 44: headstart.node.v1.UnusedConnections
-	(*Allowances)(nil),            // 45: headstart.node.v1.Allowances
-	(*Allowance)(nil),             // 46: headstart.node.v1.Allowance
-	(*Functions)(nil),             // 47: headstart.node.v1.Functions
-	(*FunctionChanges)(nil),       // 48: headstart.node.v1.FunctionChanges
-	(*Function)(nil),              // 49: headstart.node.v1.Function
-	(*Store)(nil),                 // 50: headstart.node.v1.Store
-	(*Destination)(nil),           // 51: headstart.node.v1.Destination
-	(*DestinationTLS)(nil),        // 52: headstart.node.v1.DestinationTLS
-	(*Triggers)(nil),              // 53: headstart.node.v1.Triggers
-	(*Trigger)(nil),               // 54: headstart.node.v1.Trigger
-	(*StartInstance)(nil),         // 55: headstart.node.v1.StartInstance
-	(*StopInstance)(nil),          // 56: headstart.node.v1.StopInstance
-	(*Expect)(nil),                // 57: headstart.node.v1.Expect
-	(*Bound)(nil),                 // 58: headstart.node.v1.Bound
-	(*Keys)(nil),                  // 59: headstart.node.v1.Keys
-	(*Refused)(nil),               // 60: headstart.node.v1.Refused
-	(*DescribeRequest)(nil),       // 61: headstart.node.v1.DescribeRequest
-	(*Pod)(nil),                   // 62: headstart.node.v1.Pod
-	(*GoneRequest)(nil),           // 63: headstart.node.v1.GoneRequest
-	(*GoneResponse)(nil),          // 64: headstart.node.v1.GoneResponse
-	(*MountsRequest)(nil),         // 65: headstart.node.v1.MountsRequest
-	(*MountsResponse)(nil),        // 66: headstart.node.v1.MountsResponse
-	(*StageRequest)(nil),          // 67: headstart.node.v1.StageRequest
-	(*StageResponse)(nil),         // 68: headstart.node.v1.StageResponse
-	(*DescribeResponse)(nil),      // 69: headstart.node.v1.DescribeResponse
-	(*Endpoint)(nil),              // 70: headstart.node.v1.Endpoint
-	(*Mount)(nil),                 // 71: headstart.node.v1.Mount
-	nil,                           // 72: headstart.node.v1.Activate.InputsEntry
-	nil,                           // 73: headstart.node.v1.Load.InFlightEntry
-	nil,                           // 74: headstart.node.v1.EndpointSignals.NamedMetricsEntry
-	nil,                           // 75: headstart.node.v1.FunctionSignals.NamedMetricsEntry
-	nil,                           // 76: headstart.node.v1.Function.EnvEntry
-	nil,                           // 77: headstart.node.v1.Function.InputTemplatesEntry
-	nil,                           // 78: headstart.node.v1.Store.FreshEntry
-	nil,                           // 79: headstart.node.v1.Store.WriteEntry
-	nil,                           // 80: headstart.node.v1.Trigger.InputsEntry
-	nil,                           // 81: headstart.node.v1.Expect.InputsEntry
-	nil,                           // 82: headstart.node.v1.Bound.RelayHeadersEntry
-	nil,                           // 83: headstart.node.v1.DescribeResponse.EnvEntry
-	nil,                           // 84: headstart.node.v1.Endpoint.EnvEntry
-	(*durationpb.Duration)(nil),   // 85: google.protobuf.Duration
-	(*timestamppb.Timestamp)(nil), // 86: google.protobuf.Timestamp
+	(*PooledFunction)(nil),        // 45: headstart.node.v1.PooledFunction
+	(*Allowances)(nil),            // 46: headstart.node.v1.Allowances
+	(*Allowance)(nil),             // 47: headstart.node.v1.Allowance
+	(*Functions)(nil),             // 48: headstart.node.v1.Functions
+	(*FunctionChanges)(nil),       // 49: headstart.node.v1.FunctionChanges
+	(*Function)(nil),              // 50: headstart.node.v1.Function
+	(*Store)(nil),                 // 51: headstart.node.v1.Store
+	(*Destination)(nil),           // 52: headstart.node.v1.Destination
+	(*DestinationTLS)(nil),        // 53: headstart.node.v1.DestinationTLS
+	(*Triggers)(nil),              // 54: headstart.node.v1.Triggers
+	(*Trigger)(nil),               // 55: headstart.node.v1.Trigger
+	(*StartInstance)(nil),         // 56: headstart.node.v1.StartInstance
+	(*StopInstance)(nil),          // 57: headstart.node.v1.StopInstance
+	(*Expect)(nil),                // 58: headstart.node.v1.Expect
+	(*Bound)(nil),                 // 59: headstart.node.v1.Bound
+	(*Keys)(nil),                  // 60: headstart.node.v1.Keys
+	(*Refused)(nil),               // 61: headstart.node.v1.Refused
+	(*DescribeRequest)(nil),       // 62: headstart.node.v1.DescribeRequest
+	(*Pod)(nil),                   // 63: headstart.node.v1.Pod
+	(*GoneRequest)(nil),           // 64: headstart.node.v1.GoneRequest
+	(*GoneResponse)(nil),          // 65: headstart.node.v1.GoneResponse
+	(*MountsRequest)(nil),         // 66: headstart.node.v1.MountsRequest
+	(*MountsResponse)(nil),        // 67: headstart.node.v1.MountsResponse
+	(*StageRequest)(nil),          // 68: headstart.node.v1.StageRequest
+	(*StageResponse)(nil),         // 69: headstart.node.v1.StageResponse
+	(*DescribeResponse)(nil),      // 70: headstart.node.v1.DescribeResponse
+	(*Endpoint)(nil),              // 71: headstart.node.v1.Endpoint
+	(*Mount)(nil),                 // 72: headstart.node.v1.Mount
+	nil,                           // 73: headstart.node.v1.Activate.InputsEntry
+	nil,                           // 74: headstart.node.v1.Load.InFlightEntry
+	nil,                           // 75: headstart.node.v1.EndpointSignals.NamedMetricsEntry
+	nil,                           // 76: headstart.node.v1.FunctionSignals.NamedMetricsEntry
+	nil,                           // 77: headstart.node.v1.Function.EnvEntry
+	nil,                           // 78: headstart.node.v1.Function.InputTemplatesEntry
+	nil,                           // 79: headstart.node.v1.Store.FreshEntry
+	nil,                           // 80: headstart.node.v1.Store.WriteEntry
+	nil,                           // 81: headstart.node.v1.Trigger.InputsEntry
+	nil,                           // 82: headstart.node.v1.Expect.InputsEntry
+	nil,                           // 83: headstart.node.v1.Bound.RelayHeadersEntry
+	nil,                           // 84: headstart.node.v1.DescribeResponse.EnvEntry
+	nil,                           // 85: headstart.node.v1.Endpoint.EnvEntry
+	(*durationpb.Duration)(nil),   // 86: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil), // 87: google.protobuf.Timestamp
 }
 var file_node_proto_depIdxs = []int32{
 	6,   // 0: headstart.node.v1.NodeMessage.register:type_name -> headstart.node.v1.Register
@@ -6352,108 +6458,111 @@ var file_node_proto_depIdxs = []int32{
 	25,  // 11: headstart.node.v1.NodeMessage.keeps:type_name -> headstart.node.v1.Keeps
 	41,  // 12: headstart.node.v1.NodeMessage.destination_problems:type_name -> headstart.node.v1.DestinationProblems
 	43,  // 13: headstart.node.v1.NodeMessage.unused:type_name -> headstart.node.v1.Unused
-	47,  // 14: headstart.node.v1.ControlMessage.functions:type_name -> headstart.node.v1.Functions
-	55,  // 15: headstart.node.v1.ControlMessage.start:type_name -> headstart.node.v1.StartInstance
-	56,  // 16: headstart.node.v1.ControlMessage.stop:type_name -> headstart.node.v1.StopInstance
-	57,  // 17: headstart.node.v1.ControlMessage.expect:type_name -> headstart.node.v1.Expect
-	58,  // 18: headstart.node.v1.ControlMessage.bound:type_name -> headstart.node.v1.Bound
-	60,  // 19: headstart.node.v1.ControlMessage.refused:type_name -> headstart.node.v1.Refused
+	48,  // 14: headstart.node.v1.ControlMessage.functions:type_name -> headstart.node.v1.Functions
+	56,  // 15: headstart.node.v1.ControlMessage.start:type_name -> headstart.node.v1.StartInstance
+	57,  // 16: headstart.node.v1.ControlMessage.stop:type_name -> headstart.node.v1.StopInstance
+	58,  // 17: headstart.node.v1.ControlMessage.expect:type_name -> headstart.node.v1.Expect
+	59,  // 18: headstart.node.v1.ControlMessage.bound:type_name -> headstart.node.v1.Bound
+	61,  // 19: headstart.node.v1.ControlMessage.refused:type_name -> headstart.node.v1.Refused
 	9,   // 20: headstart.node.v1.ControlMessage.instances:type_name -> headstart.node.v1.Instances
-	53,  // 21: headstart.node.v1.ControlMessage.triggers:type_name -> headstart.node.v1.Triggers
+	54,  // 21: headstart.node.v1.ControlMessage.triggers:type_name -> headstart.node.v1.Triggers
 	16,  // 22: headstart.node.v1.ControlMessage.neighbours:type_name -> headstart.node.v1.Neighbours
 	27,  // 23: headstart.node.v1.ControlMessage.in_charge:type_name -> headstart.node.v1.InCharge
 	28,  // 24: headstart.node.v1.ControlMessage.confirm:type_name -> headstart.node.v1.Confirm
-	59,  // 25: headstart.node.v1.ControlMessage.keys:type_name -> headstart.node.v1.Keys
-	48,  // 26: headstart.node.v1.ControlMessage.function_changes:type_name -> headstart.node.v1.FunctionChanges
+	60,  // 25: headstart.node.v1.ControlMessage.keys:type_name -> headstart.node.v1.Keys
+	49,  // 26: headstart.node.v1.ControlMessage.function_changes:type_name -> headstart.node.v1.FunctionChanges
 	18,  // 27: headstart.node.v1.ControlMessage.site:type_name -> headstart.node.v1.Site
 	19,  // 28: headstart.node.v1.ControlMessage.passes:type_name -> headstart.node.v1.Passes
 	21,  // 29: headstart.node.v1.ControlMessage.cache_call:type_name -> headstart.node.v1.CacheCall
-	45,  // 30: headstart.node.v1.ControlMessage.allowances:type_name -> headstart.node.v1.Allowances
+	46,  // 30: headstart.node.v1.ControlMessage.allowances:type_name -> headstart.node.v1.Allowances
 	8,   // 31: headstart.node.v1.Register.instances:type_name -> headstart.node.v1.InstanceStatus
-	72,  // 32: headstart.node.v1.Activate.inputs:type_name -> headstart.node.v1.Activate.InputsEntry
+	73,  // 32: headstart.node.v1.Activate.inputs:type_name -> headstart.node.v1.Activate.InputsEntry
 	0,   // 33: headstart.node.v1.InstanceStatus.phase:type_name -> headstart.node.v1.Phase
 	8,   // 34: headstart.node.v1.Instances.instances:type_name -> headstart.node.v1.InstanceStatus
 	13,  // 35: headstart.node.v1.Instances.jobs:type_name -> headstart.node.v1.Job
 	11,  // 36: headstart.node.v1.Instances.volumes:type_name -> headstart.node.v1.Volumes
 	10,  // 37: headstart.node.v1.Instances.connections:type_name -> headstart.node.v1.Connections
 	12,  // 38: headstart.node.v1.Volumes.volumes:type_name -> headstart.node.v1.Volume
-	85,  // 39: headstart.node.v1.Volumes.wait:type_name -> google.protobuf.Duration
-	60,  // 40: headstart.node.v1.Volumes.refused:type_name -> headstart.node.v1.Refused
-	85,  // 41: headstart.node.v1.Job.ready_timeout:type_name -> google.protobuf.Duration
-	60,  // 42: headstart.node.v1.Job.refused:type_name -> headstart.node.v1.Refused
-	73,  // 43: headstart.node.v1.Load.in_flight:type_name -> headstart.node.v1.Load.InFlightEntry
-	86,  // 44: headstart.node.v1.Event.at:type_name -> google.protobuf.Timestamp
+	86,  // 39: headstart.node.v1.Volumes.wait:type_name -> google.protobuf.Duration
+	61,  // 40: headstart.node.v1.Volumes.refused:type_name -> headstart.node.v1.Refused
+	86,  // 41: headstart.node.v1.Job.ready_timeout:type_name -> google.protobuf.Duration
+	61,  // 42: headstart.node.v1.Job.refused:type_name -> headstart.node.v1.Refused
+	74,  // 43: headstart.node.v1.Load.in_flight:type_name -> headstart.node.v1.Load.InFlightEntry
+	87,  // 44: headstart.node.v1.Event.at:type_name -> google.protobuf.Timestamp
 	17,  // 45: headstart.node.v1.Neighbours.neighbours:type_name -> headstart.node.v1.Neighbour
 	17,  // 46: headstart.node.v1.Site.members:type_name -> headstart.node.v1.Neighbour
 	20,  // 47: headstart.node.v1.Passes.passes:type_name -> headstart.node.v1.Pass
 	1,   // 48: headstart.node.v1.CacheCall.verb:type_name -> headstart.node.v1.CacheVerb
 	23,  // 49: headstart.node.v1.CacheAnswer.entries:type_name -> headstart.node.v1.CacheEntry
-	60,  // 50: headstart.node.v1.CacheAnswer.refused:type_name -> headstart.node.v1.Refused
+	61,  // 50: headstart.node.v1.CacheAnswer.refused:type_name -> headstart.node.v1.Refused
 	24,  // 51: headstart.node.v1.CacheEntry.advice:type_name -> headstart.node.v1.Advice
 	26,  // 52: headstart.node.v1.Keeps.volumes:type_name -> headstart.node.v1.KeptVolume
 	30,  // 53: headstart.node.v1.RoundTrips.coordinate:type_name -> headstart.node.v1.Coordinate
 	32,  // 54: headstart.node.v1.RoundTrips.measured:type_name -> headstart.node.v1.RoundTrip
-	85,  // 55: headstart.node.v1.RoundTrip.age:type_name -> google.protobuf.Duration
+	86,  // 55: headstart.node.v1.RoundTrip.age:type_name -> google.protobuf.Duration
 	36,  // 56: headstart.node.v1.Signals.functions:type_name -> headstart.node.v1.FunctionSignals
 	34,  // 57: headstart.node.v1.Signals.routed:type_name -> headstart.node.v1.RoutedSignals
 	35,  // 58: headstart.node.v1.RoutedSignals.endpoints:type_name -> headstart.node.v1.EndpointSignals
-	74,  // 59: headstart.node.v1.EndpointSignals.named_metrics:type_name -> headstart.node.v1.EndpointSignals.NamedMetricsEntry
-	75,  // 60: headstart.node.v1.FunctionSignals.named_metrics:type_name -> headstart.node.v1.FunctionSignals.NamedMetricsEntry
+	75,  // 59: headstart.node.v1.EndpointSignals.named_metrics:type_name -> headstart.node.v1.EndpointSignals.NamedMetricsEntry
+	76,  // 60: headstart.node.v1.FunctionSignals.named_metrics:type_name -> headstart.node.v1.FunctionSignals.NamedMetricsEntry
 	38,  // 61: headstart.node.v1.GatewayRefusals.refusals:type_name -> headstart.node.v1.GatewayRefusal
 	40,  // 62: headstart.node.v1.StoreProblems.problems:type_name -> headstart.node.v1.StoreProblem
 	42,  // 63: headstart.node.v1.DestinationProblems.problems:type_name -> headstart.node.v1.DestinationProblem
 	44,  // 64: headstart.node.v1.Unused.destinations:type_name -> headstart.node.v1.UnusedConnections
-	85,  // 65: headstart.node.v1.Allowances.expires_in:type_name -> google.protobuf.Duration
-	46,  // 66: headstart.node.v1.Allowances.destinations:type_name -> headstart.node.v1.Allowance
-	49,  // 67: headstart.node.v1.Functions.functions:type_name -> headstart.node.v1.Function
-	50,  // 68: headstart.node.v1.Functions.stores:type_name -> headstart.node.v1.Store
-	51,  // 69: headstart.node.v1.Functions.destinations:type_name -> headstart.node.v1.Destination
-	49,  // 70: headstart.node.v1.FunctionChanges.functions:type_name -> headstart.node.v1.Function
-	50,  // 71: headstart.node.v1.FunctionChanges.stores:type_name -> headstart.node.v1.Store
-	51,  // 72: headstart.node.v1.FunctionChanges.destinations:type_name -> headstart.node.v1.Destination
-	76,  // 73: headstart.node.v1.Function.env:type_name -> headstart.node.v1.Function.EnvEntry
-	85,  // 74: headstart.node.v1.Function.ready_timeout:type_name -> google.protobuf.Duration
-	85,  // 75: headstart.node.v1.Function.request_timeout:type_name -> google.protobuf.Duration
-	77,  // 76: headstart.node.v1.Function.input_templates:type_name -> headstart.node.v1.Function.InputTemplatesEntry
-	78,  // 77: headstart.node.v1.Store.fresh:type_name -> headstart.node.v1.Store.FreshEntry
-	79,  // 78: headstart.node.v1.Store.write:type_name -> headstart.node.v1.Store.WriteEntry
-	52,  // 79: headstart.node.v1.Destination.tls:type_name -> headstart.node.v1.DestinationTLS
-	54,  // 80: headstart.node.v1.Triggers.triggers:type_name -> headstart.node.v1.Trigger
-	80,  // 81: headstart.node.v1.Trigger.inputs:type_name -> headstart.node.v1.Trigger.InputsEntry
-	49,  // 82: headstart.node.v1.StartInstance.function:type_name -> headstart.node.v1.Function
-	13,  // 83: headstart.node.v1.StartInstance.job:type_name -> headstart.node.v1.Job
-	11,  // 84: headstart.node.v1.StartInstance.volumes:type_name -> headstart.node.v1.Volumes
-	10,  // 85: headstart.node.v1.StartInstance.connections:type_name -> headstart.node.v1.Connections
-	85,  // 86: headstart.node.v1.StopInstance.grace:type_name -> google.protobuf.Duration
-	81,  // 87: headstart.node.v1.Expect.inputs:type_name -> headstart.node.v1.Expect.InputsEntry
-	82,  // 88: headstart.node.v1.Bound.relay_headers:type_name -> headstart.node.v1.Bound.RelayHeadersEntry
-	62,  // 89: headstart.node.v1.DescribeRequest.pod:type_name -> headstart.node.v1.Pod
-	62,  // 90: headstart.node.v1.GoneRequest.pod:type_name -> headstart.node.v1.Pod
-	62,  // 91: headstart.node.v1.MountsRequest.pod:type_name -> headstart.node.v1.Pod
-	71,  // 92: headstart.node.v1.MountsResponse.mounts:type_name -> headstart.node.v1.Mount
-	62,  // 93: headstart.node.v1.StageRequest.pod:type_name -> headstart.node.v1.Pod
-	71,  // 94: headstart.node.v1.DescribeResponse.mounts:type_name -> headstart.node.v1.Mount
-	83,  // 95: headstart.node.v1.DescribeResponse.env:type_name -> headstart.node.v1.DescribeResponse.EnvEntry
-	70,  // 96: headstart.node.v1.DescribeResponse.endpoints:type_name -> headstart.node.v1.Endpoint
-	84,  // 97: headstart.node.v1.Endpoint.env:type_name -> headstart.node.v1.Endpoint.EnvEntry
-	85,  // 98: headstart.node.v1.Store.FreshEntry.value:type_name -> google.protobuf.Duration
-	4,   // 99: headstart.node.v1.ControlPlane.Connect:input_type -> headstart.node.v1.NodeMessage
-	2,   // 100: headstart.node.v1.Identity.Issue:input_type -> headstart.node.v1.IssueRequest
-	61,  // 101: headstart.node.v1.Sandboxes.Describe:input_type -> headstart.node.v1.DescribeRequest
-	63,  // 102: headstart.node.v1.Sandboxes.Gone:input_type -> headstart.node.v1.GoneRequest
-	65,  // 103: headstart.node.v1.Sandboxes.Mounts:input_type -> headstart.node.v1.MountsRequest
-	67,  // 104: headstart.node.v1.Sandboxes.Stage:input_type -> headstart.node.v1.StageRequest
-	5,   // 105: headstart.node.v1.ControlPlane.Connect:output_type -> headstart.node.v1.ControlMessage
-	3,   // 106: headstart.node.v1.Identity.Issue:output_type -> headstart.node.v1.IssueResponse
-	69,  // 107: headstart.node.v1.Sandboxes.Describe:output_type -> headstart.node.v1.DescribeResponse
-	64,  // 108: headstart.node.v1.Sandboxes.Gone:output_type -> headstart.node.v1.GoneResponse
-	66,  // 109: headstart.node.v1.Sandboxes.Mounts:output_type -> headstart.node.v1.MountsResponse
-	68,  // 110: headstart.node.v1.Sandboxes.Stage:output_type -> headstart.node.v1.StageResponse
-	105, // [105:111] is the sub-list for method output_type
-	99,  // [99:105] is the sub-list for method input_type
-	99,  // [99:99] is the sub-list for extension type_name
-	99,  // [99:99] is the sub-list for extension extendee
-	0,   // [0:99] is the sub-list for field type_name
+	45,  // 65: headstart.node.v1.UnusedConnections.functions:type_name -> headstart.node.v1.PooledFunction
+	86,  // 66: headstart.node.v1.PooledFunction.setup:type_name -> google.protobuf.Duration
+	86,  // 67: headstart.node.v1.PooledFunction.oldest:type_name -> google.protobuf.Duration
+	86,  // 68: headstart.node.v1.Allowances.expires_in:type_name -> google.protobuf.Duration
+	47,  // 69: headstart.node.v1.Allowances.destinations:type_name -> headstart.node.v1.Allowance
+	50,  // 70: headstart.node.v1.Functions.functions:type_name -> headstart.node.v1.Function
+	51,  // 71: headstart.node.v1.Functions.stores:type_name -> headstart.node.v1.Store
+	52,  // 72: headstart.node.v1.Functions.destinations:type_name -> headstart.node.v1.Destination
+	50,  // 73: headstart.node.v1.FunctionChanges.functions:type_name -> headstart.node.v1.Function
+	51,  // 74: headstart.node.v1.FunctionChanges.stores:type_name -> headstart.node.v1.Store
+	52,  // 75: headstart.node.v1.FunctionChanges.destinations:type_name -> headstart.node.v1.Destination
+	77,  // 76: headstart.node.v1.Function.env:type_name -> headstart.node.v1.Function.EnvEntry
+	86,  // 77: headstart.node.v1.Function.ready_timeout:type_name -> google.protobuf.Duration
+	86,  // 78: headstart.node.v1.Function.request_timeout:type_name -> google.protobuf.Duration
+	78,  // 79: headstart.node.v1.Function.input_templates:type_name -> headstart.node.v1.Function.InputTemplatesEntry
+	79,  // 80: headstart.node.v1.Store.fresh:type_name -> headstart.node.v1.Store.FreshEntry
+	80,  // 81: headstart.node.v1.Store.write:type_name -> headstart.node.v1.Store.WriteEntry
+	53,  // 82: headstart.node.v1.Destination.tls:type_name -> headstart.node.v1.DestinationTLS
+	55,  // 83: headstart.node.v1.Triggers.triggers:type_name -> headstart.node.v1.Trigger
+	81,  // 84: headstart.node.v1.Trigger.inputs:type_name -> headstart.node.v1.Trigger.InputsEntry
+	50,  // 85: headstart.node.v1.StartInstance.function:type_name -> headstart.node.v1.Function
+	13,  // 86: headstart.node.v1.StartInstance.job:type_name -> headstart.node.v1.Job
+	11,  // 87: headstart.node.v1.StartInstance.volumes:type_name -> headstart.node.v1.Volumes
+	10,  // 88: headstart.node.v1.StartInstance.connections:type_name -> headstart.node.v1.Connections
+	86,  // 89: headstart.node.v1.StopInstance.grace:type_name -> google.protobuf.Duration
+	82,  // 90: headstart.node.v1.Expect.inputs:type_name -> headstart.node.v1.Expect.InputsEntry
+	83,  // 91: headstart.node.v1.Bound.relay_headers:type_name -> headstart.node.v1.Bound.RelayHeadersEntry
+	63,  // 92: headstart.node.v1.DescribeRequest.pod:type_name -> headstart.node.v1.Pod
+	63,  // 93: headstart.node.v1.GoneRequest.pod:type_name -> headstart.node.v1.Pod
+	63,  // 94: headstart.node.v1.MountsRequest.pod:type_name -> headstart.node.v1.Pod
+	72,  // 95: headstart.node.v1.MountsResponse.mounts:type_name -> headstart.node.v1.Mount
+	63,  // 96: headstart.node.v1.StageRequest.pod:type_name -> headstart.node.v1.Pod
+	72,  // 97: headstart.node.v1.DescribeResponse.mounts:type_name -> headstart.node.v1.Mount
+	84,  // 98: headstart.node.v1.DescribeResponse.env:type_name -> headstart.node.v1.DescribeResponse.EnvEntry
+	71,  // 99: headstart.node.v1.DescribeResponse.endpoints:type_name -> headstart.node.v1.Endpoint
+	85,  // 100: headstart.node.v1.Endpoint.env:type_name -> headstart.node.v1.Endpoint.EnvEntry
+	86,  // 101: headstart.node.v1.Store.FreshEntry.value:type_name -> google.protobuf.Duration
+	4,   // 102: headstart.node.v1.ControlPlane.Connect:input_type -> headstart.node.v1.NodeMessage
+	2,   // 103: headstart.node.v1.Identity.Issue:input_type -> headstart.node.v1.IssueRequest
+	62,  // 104: headstart.node.v1.Sandboxes.Describe:input_type -> headstart.node.v1.DescribeRequest
+	64,  // 105: headstart.node.v1.Sandboxes.Gone:input_type -> headstart.node.v1.GoneRequest
+	66,  // 106: headstart.node.v1.Sandboxes.Mounts:input_type -> headstart.node.v1.MountsRequest
+	68,  // 107: headstart.node.v1.Sandboxes.Stage:input_type -> headstart.node.v1.StageRequest
+	5,   // 108: headstart.node.v1.ControlPlane.Connect:output_type -> headstart.node.v1.ControlMessage
+	3,   // 109: headstart.node.v1.Identity.Issue:output_type -> headstart.node.v1.IssueResponse
+	70,  // 110: headstart.node.v1.Sandboxes.Describe:output_type -> headstart.node.v1.DescribeResponse
+	65,  // 111: headstart.node.v1.Sandboxes.Gone:output_type -> headstart.node.v1.GoneResponse
+	67,  // 112: headstart.node.v1.Sandboxes.Mounts:output_type -> headstart.node.v1.MountsResponse
+	69,  // 113: headstart.node.v1.Sandboxes.Stage:output_type -> headstart.node.v1.StageResponse
+	108, // [108:114] is the sub-list for method output_type
+	102, // [102:108] is the sub-list for method input_type
+	102, // [102:102] is the sub-list for extension type_name
+	102, // [102:102] is the sub-list for extension extendee
+	0,   // [0:102] is the sub-list for field type_name
 }
 
 func init() { file_node_proto_init() }
@@ -6502,7 +6611,7 @@ func file_node_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_node_proto_rawDesc), len(file_node_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   83,
+			NumMessages:   84,
 			NumExtensions: 0,
 			NumServices:   3,
 		},

@@ -282,11 +282,15 @@ func (p *Pool[C]) Usage() []Usage {
 	return all
 }
 
-// Held is how many unused connections there are with a destination, with those that are being opened or closed.
-func (p *Pool[C]) Held(destination string) int {
+// Held is how many unused connections there are with a destination, with those that are being opened or closed, and how
+// many there may be.
+func (p *Pool[C]) Held(destination string) (held, allowed int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.held[destination]
+	if a := p.allowed[destination]; time.Now().Before(a.until) {
+		allowed = a.unused
+	}
+	return p.held[destination], allowed
 }
 
 func (l *line[C]) holds() int { return len(l.waits) + l.opening }

@@ -150,12 +150,12 @@ func TestNothingIsHeldThatIsNotAllowed(t *testing.T) {
 		}
 		p.Allow("orders", 1, time.Now().Add(10*time.Second))
 		settle(time.Second)
-		if n := len(s.all()); n != 1 || p.Held("orders") != 1 {
-			t.Errorf("%d are open, %d held", n, p.Held("orders"))
+		if n := len(s.all()); n != 1 || heldOf(p) != 1 {
+			t.Errorf("%d are open, %d held", n, heldOf(p))
 		}
 		settle(9 * time.Second)
-		if n := len(s.all()); n != 0 || p.Held("orders") != 0 || s.losses(pool.LostExcess) != 1 {
-			t.Errorf("%d are open, %d held, %v", n, p.Held("orders"), s.lost)
+		if n := len(s.all()); n != 0 || heldOf(p) != 0 || s.losses(pool.LostExcess) != 1 {
+			t.Errorf("%d are open, %d held, %v", n, heldOf(p), s.lost)
 		}
 	})
 }
@@ -391,7 +391,7 @@ func TestHandOversKeepThePromises(t *testing.T) {
 				if random.IntN(2) == 0 {
 					settle(time.Duration(random.IntN(2000)) * time.Millisecond)
 				}
-				if n := p.Held("orders"); n > max(allowed, 0) {
+				if n := heldOf(p); n > max(allowed, 0) {
 					t.Fatalf("seed %d: %d held, %d allowed", seed, n, allowed)
 				}
 			}
@@ -424,3 +424,5 @@ func TestAStartThatIsCorrected(t *testing.T) {
 		}
 	})
 }
+
+func heldOf(p *pool.Pool[*conn]) int { held, _ := p.Held("orders"); return held }
