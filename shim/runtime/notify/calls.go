@@ -19,6 +19,8 @@ const (
 	askTimeout = time.Second
 	// askingLimit is how many calls of a listener are asked about at a time. Further ones go on by themselves.
 	askingLimit = 64
+	// urgent is the niceness of a thread that answers calls: a program waits for it, for some microseconds each time.
+	urgent = -10
 	// answeredLimit is how many interrupted calls are remembered.
 	answeredLimit = 256
 )
@@ -83,14 +85,14 @@ func newCalls(fd int, asker Asker, f *fixer) *calls {
 // answer answers calls until no process is left that makes any, or wake is at its end. It has a thread of its own: Go's
 // poller would take longer to wake it than the kernel takes for the call.
 func (c *calls) answer(wake int) {
-	runtime.LockOSThread()
-	defer runtime.UnlockOSThread()
+	runtime.LockOSThread() // and never unlocked: the thread ends with it
 	defer unix.Close(c.fd)
 	defer c.asking.Wait()
 	defer c.cancel()
 	// The program's thread waits for this one. (An older kernel, before 6.6, wakes it elsewhere.)
 	_, _, _ = unix.Syscall(unix.SYS_IOCTL, uintptr(c.fd), unix.SECCOMP_IOCTL_NOTIF_SET_FLAGS,
 		unix.SECCOMP_USER_NOTIF_FD_SYNC_WAKE_UP)
+	_ = unix.Setpriority(unix.PRIO_PROCESS, unix.Gettid(), urgent) // without it the thread is as good as others
 	rehearse()
 	for {
 		ready := []unix.PollFd{{Fd: int32(c.fd), Events: unix.POLLIN}, {Fd: int32(wake)}}
@@ -103,8 +105,8 @@ func (c *calls) answer(wake int) {
 		if ioctl(c.fd, unix.SECCOMP_IOCTL_NOTIF_RECV, unsafe.Pointer(&q)) != nil {
 			continue // it was interrupted meanwhile
 		}
-		at, is := c.target(q)
-		if !is {
+		at, is := address(q)
+		if !is || !c.asker.Targets(at) {
 			c.pass(q)
 			continue
 		}
@@ -142,13 +144,22 @@ func rehearse() {
 	if err != nil {
 		return
 	}
-	connection := os.NewFile(uintptr(fds[0]), "rehearsal")
-	c := newCalls(-1, nil, nil)
-	c.cancel()
-	if socket, err := unix.Socket(unix.AF_INET, kind, 0); err == nil && fresh(socket) {
-		c.replace(call{pid: uint32(os.Getpid()), args: [6]uint64{uint64(socket)}}, socket, connection)
+	defer unix.Close(fds[1])
+	socket, err := unix.Socket(unix.AF_INET, kind, 0)
+	if err != nil {
+		_ = unix.Close(fds[0])
+		return
 	}
-	_ = unix.Close(fds[1])
+	c := newCalls(-1, nil, nil) // nobody is answered
+	c.cancel()
+	raw := &unix.RawSockaddrInet4{Family: unix.AF_INET}
+	q := call{pid: uint32(os.Getpid()), nr: unix.SYS_CONNECT, arch: arch,
+		args: [6]uint64{uint64(socket), uint64(uintptr(unsafe.Pointer(raw))), unix.SizeofSockaddrInet4}}
+	address(q)
+	c.socket(q)
+	fresh(socket)
+	c.replace(q, socket, os.NewFile(uintptr(fds[0]), "rehearsal")) // it closes both
+	runtime.KeepAlive(raw)
 }
 
 // pass has the call go on in the kernel. One that was interrupted is nobody's any more.
@@ -168,8 +179,8 @@ func (c *calls) valid(q call) bool {
 	return ioctl(c.fd, unix.SECCOMP_IOCTL_NOTIF_ID_VALID, unsafe.Pointer(&q.id)) == nil
 }
 
-// target tells whether the daemon is to be asked about a call.
-func (c *calls) target(q call) (netip.AddrPort, bool) {
+// address is where a call connects to. Whether the process was the call's, socket sees.
+func address(q call) (netip.AddrPort, bool) {
 	if q.nr != unix.SYS_CONNECT || q.arch != arch || q.pid == 0 {
 		return netip.AddrPort{}, false
 	}
@@ -184,8 +195,7 @@ func (c *calls) target(q call) (netip.AddrPort, bool) {
 	if err != nil {
 		return netip.AddrPort{}, false
 	}
-	at, is := parse(raw[:n])
-	return at, is && c.asker.Targets(at) // socket sees whether the process was that of the call
+	return parse(raw[:n])
 }
 
 // parse reads a struct sockaddr of IP.
