@@ -3,6 +3,7 @@ package runtime
 import (
 	"os"
 	"os/exec"
+	goruntime "runtime"
 	"slices"
 	"strconv"
 
@@ -30,8 +31,11 @@ func (s *Service) disinherit(id string) {
 }
 
 // Monitor returns a monitor of runc's processes, over another one, that has `runc create` hand on
-// what the container inherits. runc's task service has no other way to it.
-func (s *Service) Monitor(inner runc.ProcessMonitor) runc.ProcessMonitor { return monitor{inner, s} }
+// what the container inherits. runc's task service has no other way to it. It is for one call.
+func (s *Service) Monitor(inner runc.ProcessMonitor) runc.ProcessMonitor {
+	s.background.Go(s.startProcesses)
+	return monitor{inner, s}
+}
 
 type monitor struct {
 	runc.ProcessMonitor
@@ -45,9 +49,37 @@ func (m monitor) Start(c *exec.Cmd) (chan runc.Exit, error) {
 }
 
 // StartLocked implements runc.ProcessMonitor.
-func (m monitor) StartLocked(c *exec.Cmd) (chan runc.Exit, error) {
+func (m monitor) StartLocked(c *exec.Cmd) (exited chan runc.Exit, err error) {
 	m.service.inherit(c)
-	return m.ProcessMonitor.StartLocked(c)
+	m.service.onThread(func() { exited, err = m.ProcessMonitor.StartLocked(c) })
+	return exited, err
+}
+
+// onThread has something done on the thread for processes, or here when the service is closed.
+func (s *Service) onThread(do func()) {
+	done := make(chan struct{})
+	select {
+	case s.starts <- func() { defer close(done); do() }:
+		<-done
+	case <-s.closed:
+		do()
+	}
+}
+
+// startProcesses starts processes that are to end with the shim, on a thread that stays. The kernel kills such a process when
+// the thread ends that has started it (prctl(2), PR_SET_PDEATHSIG), and containerd's monitor keeps a thread for the start
+// alone: threads that were in another network namespace end.
+func (s *Service) startProcesses() {
+	goruntime.LockOSThread()
+	defer goruntime.UnlockOSThread() // not its end
+	for {
+		select {
+		case start := <-s.starts:
+			start()
+		case <-s.closed:
+			return
+		}
+	}
 }
 
 // inherit adds files to a command that creates a container, whose id comes last. The number has to

@@ -9,8 +9,10 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	goruntime "runtime"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 
 	taskAPI "github.com/containerd/containerd/api/runtime/task/v3"
@@ -19,6 +21,7 @@ import (
 
 	"github.com/headstart-mesh/headstart/shim/nodeapi"
 	"github.com/headstart-mesh/headstart/shim/nodeapi/descriptors"
+	"github.com/headstart-mesh/headstart/shim/nodeapi/nsthread"
 )
 
 // handing serves descriptors beside a daemon's socket, none for the container none.
@@ -94,6 +97,7 @@ func TestDescriptorsAreInherited(t *testing.T) {
 	started := &starting{}
 	inner := &creating{runc: &runc{}}
 	s := newService(inner, socket, "test")
+	defer s.Close(t.Context())
 	inner.monitor = s.Monitor(started)
 	dir := bundle(t, plain)
 	if _, err := s.Create(t.Context(), &taskAPI.CreateTaskRequest{ID: "a", Bundle: dir}); err != nil {
@@ -141,5 +145,36 @@ func TestDescriptorsThatAreMissing(t *testing.T) {
 				t.Errorf("log entry %+v", entry)
 			}
 		})
+	}
+}
+
+// asContainerd starts processes as its monitor does: the thread is held for the start alone.
+type asContainerd struct{ goRunc.ProcessMonitor }
+
+func (asContainerd) StartLocked(c *exec.Cmd) (chan goRunc.Exit, error) {
+	goruntime.LockOSThread()
+	defer goruntime.UnlockOSThread()
+	return nil, c.Start()
+}
+
+// A process that ends with the shim does not end with a thread that was in another network namespace.
+func TestAProcessOutlivesThreads(t *testing.T) {
+	s := newService(&runc{}, "", "test")
+	defer s.Close(t.Context())
+	c := exec.Command("sleep", "60")
+	c.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGTERM}
+	if _, err := s.Monitor(asContainerd{}).StartLocked(c); err != nil {
+		t.Fatal(err)
+	}
+	for range 100 {
+		if err := nsthread.Run("", func() error { return nil }); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := c.Process.Kill(); err != nil {
+		t.Error(err)
+	}
+	if err := c.Wait(); !strings.Contains(err.Error(), "killed") { // and not terminated
+		t.Errorf("the process: %v", err)
 	}
 }

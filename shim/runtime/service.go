@@ -57,7 +57,11 @@ type Service struct {
 	// dials is streams.In, which takes root.
 	dials func(namespace string) streams.Dial
 
-	background sync.WaitGroup // what the daemon and the collector are told
+	starts chan func() // what the thread for processes does
+	closed chan struct{}
+	close  func()
+
+	background sync.WaitGroup // what the daemon and the collector are told, and the thread for processes
 }
 
 // container is one of a pod.
@@ -76,10 +80,12 @@ const withdrawal = time.Second
 // New returns a service over inner that asks the daemon of a node. version is the shim's own, for its
 // spans. The caller has to Close it.
 func New(inner taskAPI.TTRPCTaskService, at Node, version string) *Service {
+	closed := make(chan struct{})
 	return &Service{TTRPCTaskService: inner, node: at, version: version,
 		traces: make(map[string]*trace), pods: make(map[string]*container), jobs: make(map[string]*waiting),
 		files: make(map[string][]*os.File), served: make(map[string]*endpoint), listens: endpoints.Listen,
-		conversations: make(map[string]*conversation), listeners: make(map[string]*notify.Listener), dials: streams.In}
+		conversations: make(map[string]*conversation), listeners: make(map[string]*notify.Listener), dials: streams.In,
+		starts: make(chan func()), closed: closed, close: sync.OnceFunc(func() { close(closed) })}
 }
 
 // RegisterTTRPC serves the task API as containerd 2 and as containerd 1 call it.
@@ -284,6 +290,7 @@ func (s *Service) Close(context.Context) error {
 	for _, id := range listeners {
 		s.unnotify(id)
 	}
+	s.close()
 	s.background.Wait()
 	return nil
 }
