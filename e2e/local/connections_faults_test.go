@@ -11,13 +11,11 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
-	"github.com/headstart-mesh/headstart/control-plane/admin"
 	"github.com/headstart-mesh/headstart/e2e/functions/query/image"
 	"github.com/headstart-mesh/headstart/e2e/testbed"
 )
@@ -28,6 +26,15 @@ func queries(t *testing.T, name, destination string) {
 	deploy(t, testbed.Function{Name: name, Image: image.Ref, Node: testbed.Edge,
 		Template: map[string]string{"headstart.dev/connections": destination},
 		Env:      map[string]string{"PGHOST": "/headstart/socket/" + destination, "PGUSER": "app", "PGDATABASE": "shop"}})
+}
+
+// queriesByConnect deploys one that asks the server at its own address.
+func queriesByConnect(t *testing.T, name, destination string) {
+	t.Helper()
+	deploy(t, testbed.Function{Name: name, Image: image.Ref, Node: testbed.Edge,
+		Template: map[string]string{"headstart.dev/connections": destination, "headstart.dev/connections-by": "connect"},
+		Env: map[string]string{"PGHOST": servers.address, "PGPORT": fmt.Sprint(postgresPort), "PGUSER": "app", "PGDATABASE": "shop",
+			"PGSSLMODE": "disable", "PGPASSWORD": serverPassword}})
 }
 
 // query has a function ask, by a connection of the request's own (/once) or by the one that it keeps (/kept).
@@ -72,20 +79,29 @@ func TestASecondColdStartHasAConnection(t *testing.T) {
 	}
 }
 
-// Plain streams outlive the daemon. Whoever connects while it is killed is connected, or is told so at once, and later ones
-// are connected.
+// Plain streams outlive the daemon, and those with TLS end. Whoever connects while it is killed is connected, or is told so
+// at once, and later ones are connected.
 func TestConnectionsAndAKilledDaemon(t *testing.T) {
-	queries(t, "kept-query", "plain")
-	kept := mustQuery(t, "kept-query", "/kept", backend)
+	queries(t, "kept-socket", "plain")
+	queriesByConnect(t, "kept-connect", "plain")
+	queries(t, "kept-tls", "orders")
+	plain := []string{"kept-socket", "kept-connect"}
+	kept := map[string]string{}
+	for _, f := range append(plain, "kept-tls") {
+		kept[f] = mustQuery(t, f, "/kept", backend)
+	}
+	if n := byWay(t, "plain", "fresh") + byWay(t, "plain", "pool"); n < len(plain) {
+		t.Errorf("the daemon has connected %d of %d programs", n, len(plain))
+	}
 	var refused sync.Map
 	var asking sync.WaitGroup
 	ctx, stop := context.WithCancel(t.Context())
 	defer asking.Wait()
 	defer stop()
-	for range 4 {
+	for i := range 4 {
 		asking.Go(func() {
 			for ctx.Err() == nil {
-				if _, err := query(ctx, "kept-query", "/once", backend); err != nil && ctx.Err() == nil {
+				if _, err := query(ctx, plain[i%len(plain)], "/once", backend); err != nil && ctx.Err() == nil {
 					refused.Store(err.Error(), nil)
 				}
 			}
@@ -93,14 +109,20 @@ func TestConnectionsAndAKilledDaemon(t *testing.T) {
 	}
 	for range 3 {
 		killDaemon(t, testbed.Edge)
-		eventually(t, "new connections", func() error { _, err := query(t.Context(), "kept-query", "/once", backend); return err })
-		if now := mustQuery(t, "kept-query", "/kept", backend); now != kept {
-			t.Errorf("the connection is another one: %s, %s before", now, kept)
+		for _, f := range plain {
+			eventually(t, "new connections", func() error { _, err := query(t.Context(), f, "/once", backend); return err })
+			if now := mustQuery(t, f, "/kept", backend); now != kept[f] {
+				t.Errorf("%s: the connection is another one: %s, %s before", f, now, kept[f])
+			}
 		}
 	}
 	stop()
 	asking.Wait()
 	refused.Range(func(err, _ any) bool { t.Logf("while the daemon was away: %s", err); return true })
+	if now, err := query(t.Context(), "kept-tls", "/kept", backend); err == nil {
+		t.Errorf("a session by way of the daemon, %s, is there as %s", kept["kept-tls"], now)
+	}
+	mustQuery(t, "kept-tls", "/kept", backend)
 }
 
 // A server that restarts costs the connections that it had, and no later one.
@@ -128,11 +150,11 @@ func TestConnectionsThatCannotBe(t *testing.T) {
 		"user":     {"orders", "root", "shop", `its sessions are of user "app"`},
 		"database": {"orders", "app", "postgres", `its sessions are in database "shop"`},
 	} {
-		a := asks{name: "cannot-" + name, connections: c.destination, command: append(slices.Clone(image.Psql), "select 1"),
+		a := asks{name: "cannot-" + name, connections: c.destination, command: append(image.Psql, "select 1"),
 			env: map[string]string{"PGHOST": "/headstart/socket/" + c.destination, "PGUSER": c.user, "PGDATABASE": c.database}}
 		began := time.Now()
-		if said, o := a.run(t); !strings.Contains(said, c.says) || o.Reason != "JobFailed" {
-			t.Errorf("%s: it said %q; %+v", name, said, o)
+		if said, o, err := a.run(t.Context()); !strings.Contains(said, c.says) || o.Reason != "JobFailed" || err != nil {
+			t.Errorf("%s: it said %q; %+v, %v", name, said, o, err)
 		}
 		if took := time.Since(began); took > 5*time.Second {
 			t.Errorf("%s: it took %v", name, took)
@@ -147,19 +169,12 @@ func TestConnectionsThatCannotBe(t *testing.T) {
 		for _, n := range s.Nodes {
 			if n.Name == testbed.Edge {
 				for _, p := range n.Problems {
-					problems = append(problems, fmt.Sprint(p))
+					problems = append(problems, p.Message)
 				}
 			}
 		}
 		for _, name := range []string{"full", "denied", "refused", "lost"} {
-			of := func(p string) bool { return strings.Contains(p, fmt.Sprintf("cannot connect to destination %q", name)) }
-			if n := len(slices.Collect(func(yield func(string) bool) {
-				for _, p := range problems {
-					if of(p) && !yield(p) {
-						return
-					}
-				}
-			})); n != 1 {
+			if n := strings.Count(strings.Join(problems, "\n"), fmt.Sprintf("cannot connect to destination %q", name)); n != 1 {
 				return fmt.Errorf("%d problems of %s in %q", n, name, problems)
 			}
 		}
@@ -232,7 +247,7 @@ func TestAServerThatEndsIdleSessions(t *testing.T) {
 
 // Programs connect twice, in children, and in the programs that they become, as without Headstart.
 func TestSocketsOfPrograms(t *testing.T) {
-	asks{name: "sockets", connections: "orders", by: "connect", command: append(slices.Clone(image.Python), "sockets"),
+	asks{name: "sockets", connections: "orders", by: "connect", command: append(image.Python, "sockets"),
 		env: map[string]string{"PGHOST": servers.address, "PGPORT": fmt.Sprint(postgresPort)},
 	}.must(t, "again EISCONN True\nfork 0\nexec\nTrue\nexec\nTrue")
 }
@@ -242,7 +257,7 @@ func TestTheBudget(t *testing.T) {
 	var all []asks
 	for _, name := range []string{"a", "b"} {
 		all = append(all, asks{name: "budget-" + name, connections: "direct", by: "descriptor",
-			command: append(slices.Clone(image.Go), "descriptor", "direct", whoami),
+			command: append(image.Go, "descriptor", "direct", whoami),
 			env: map[string]string{"PGHOST": servers.address, "PGPORT": fmt.Sprint(postgresPort), "PGUSER": "app", "PGDATABASE": "shop",
 				"PGPASSWORD": serverPassword, "PGSSLMODE": "disable", "PGAPPNAME": "pgx"}})
 	}
@@ -314,18 +329,12 @@ func TestNoDescriptorsStay(t *testing.T) {
 	jobs := func(n int) {
 		var running sync.WaitGroup
 		for i := range callers {
+			a := asks{name: fmt.Sprintf("descriptors-%d", i), connections: "orders,plain,sessions", by: "descriptor",
+				command: append(image.Psql, "select 1"),
+				env:     map[string]string{"PGHOST": "/headstart/socket/orders", "PGUSER": "app", "PGDATABASE": "shop"}}
 			running.Go(func() {
 				for range n {
-					a := asks{name: fmt.Sprintf("descriptors-%d", i), connections: "orders,plain,sessions", by: "descriptor",
-						command: append(slices.Clone(image.Psql), "select 1"),
-						env:     map[string]string{"PGHOST": "/headstart/socket/orders", "PGUSER": "app", "PGDATABASE": "shop"}}
-					ctx, cancel := context.WithTimeout(t.Context(), answerTimeout)
-					o, err := bed.Client().RunJob(ctx, strings.NewReader(a.manifest()))
-					cancel()
-					if err != nil || o.Reason != admin.Succeeded {
-						t.Errorf("%+v, %v", o, err)
-						return
-					}
+					a.must(t, "1")
 				}
 			})
 		}

@@ -6,10 +6,14 @@ import (
 	"context"
 	"fmt"
 	"net/netip"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 
 	"github.com/headstart-mesh/headstart/control-plane/admin"
 	"github.com/headstart-mesh/headstart/e2e/functions/query/image"
@@ -50,19 +54,38 @@ func (a asks) manifest() string {
 }
 
 // run returns what the program has printed.
-func (a asks) run(t *testing.T) (string, admin.JobOutcome) {
-	t.Helper()
-	before := printed(t, a.name)
-	o := runJob(t, a.manifest())
-	return strings.TrimSpace(strings.TrimPrefix(printed(t, a.name), before)), o
+func (a asks) run(ctx context.Context) (said string, o admin.JobOutcome, err error) {
+	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
+	defer cancel()
+	log := filepath.Join(bed.StateDir(testbed.Edge), "logs", "default."+a.name+".log")
+	before, _ := os.ReadFile(log) // of an earlier run, if there was one
+	if o, err = bed.Client().RunJob(ctx, strings.NewReader(a.manifest())); err != nil {
+		return "", o, err
+	}
+	after, err := os.ReadFile(log)
+	return strings.TrimSpace(strings.TrimPrefix(string(after), string(before))), o, err
 }
 
 // must fails the test unless the program prints that.
 func (a asks) must(t *testing.T, want string) {
 	t.Helper()
-	if said, o := a.run(t); said != want || o.Reason != admin.Succeeded {
-		t.Errorf("%s said %q, want %q; %+v", a.name, said, want, o)
+	if said, o, err := a.run(t.Context()); said != want || o.Reason != admin.Succeeded || err != nil {
+		t.Errorf("%s said %q, want %q; %+v, %v", a.name, said, want, o, err)
 	}
+}
+
+// atOnce is how many programs start at a time.
+const atOnce = 4
+
+// together has programs print what they are to, by their names.
+func together(t *testing.T, all []asks, want func(asks) string) {
+	t.Helper()
+	var running errgroup.Group
+	running.SetLimit(atOnce)
+	for _, a := range all {
+		running.Go(func() error { a.must(t, want(a)); return nil })
+	}
+	_ = running.Wait() // none has an error
 }
 
 // byWay is how many connections to a destination came that way.
@@ -90,102 +113,116 @@ func waits(t *testing.T, destination string, atLeast int) {
 	}
 }
 
-// redisSocket is where drivers find the destination sessions; db is that of the operator's list.
+// redisSocket is where drivers find the destination sessions.
 const redisSocket = "/headstart/socket/sessions/redis.sock"
+
+// postgresDrivers are commands that ask PostgreSQL, by the name that each driver gives itself.
+func postgresDrivers() map[string][]string {
+	return map[string][]string{"psql": append(image.Psql, whoami), "pgx": append(image.Go, "pg", whoami),
+		"psycopg": append(image.Python, "pg", whoami), "node-pg": append(image.Node, "pg", whoami)}
+}
+
+// redisDrivers are those of Redis; redis-cli has arguments that say where the server is.
+func redisDrivers(arguments ...string) map[string][]string {
+	words := []string{"ACL", "WHOAMI"}
+	return map[string][]string{"redis-cli": slices.Concat(image.RedisCLI, arguments, words),
+		"go-redis": slices.Concat(image.Go, []string{"redis"}, words), "redis-py": slices.Concat(image.Python, []string{"redis"}, words),
+		"ioredis": slices.Concat(image.Node, []string{"redis"}, words)}
+}
+
+// whose is what a driver prints: whose its session is.
+func whose(a asks) string {
+	if name := a.env["PGAPPNAME"]; name != "" {
+		return "app shop " + name
+	}
+	return "app"
+}
 
 // Unmodified drivers find a session at the socket that they are told, without a password: the first a fresh one, the second
 // one that waits for it.
 func TestDriversBySocket(t *testing.T) {
-	var orders, sessions []asks
-	for name, command := range map[string][]string{"psql": image.Psql, "pgx": append(slices.Clone(image.Go), "pg"),
-		"psycopg": append(slices.Clone(image.Python), "pg"), "node-pg": append(slices.Clone(image.Node), "pg")} {
-		orders = append(orders, asks{name: "socket-" + name, connections: "orders,sessions", command: append(command, whoami),
+	var all []asks
+	for name, command := range postgresDrivers() {
+		all = append(all, asks{name: "socket-" + name, connections: "orders,sessions", command: command,
 			env: map[string]string{"PGHOST": "/headstart/socket/orders", "PGUSER": "app", "PGDATABASE": "shop", "PGAPPNAME": name}})
 	}
-	url := "unix://" + redisSocket + "?db=2"
-	whoami := []string{"ACL", "WHOAMI"}
-	for name, c := range map[string]asks{
-		"redis-cli": {command: append(slices.Clone(image.RedisCLI), "-s", redisSocket, "-n", "2")},
-		"go-redis":  {command: append(slices.Clone(image.Go), "redis"), env: map[string]string{"REDIS_URL": url}},
-		"redis-py":  {command: append(slices.Clone(image.Python), "redis"), env: map[string]string{"REDIS_URL": url}},
-		"ioredis":   {command: append(slices.Clone(image.Node), "redis"), env: map[string]string{"REDIS_URL": redisSocket}},
-	} {
-		sessions = append(sessions, asks{name: "socket-" + name, connections: "orders,sessions", command: append(c.command, whoami...), env: c.env})
-	}
-	all := func(destination string) {
-		for _, a := range orders {
-			a.must(t, "app shop "+a.env["PGAPPNAME"])
+	for name, command := range redisDrivers("-s", redisSocket, "-n", "2") {
+		url := "unix://" + redisSocket + "?db=2"
+		if name == "ioredis" {
+			url = redisSocket
 		}
-		for _, a := range sessions {
-			a.must(t, "app")
-		}
+		all = append(all, asks{name: "socket-" + name, connections: "orders,sessions", command: command, env: map[string]string{"REDIS_URL": url}})
 	}
-	all("")
-	waits(t, "orders", len(orders))
-	waits(t, "sessions", len(sessions))
-	before := map[string]int{"orders": byWay(t, "orders", "pool"), "sessions": byWay(t, "sessions", "pool")}
-	all("")
-	for destination, n := range map[string]int{"orders": len(orders), "sessions": len(sessions)} {
-		if got := byWay(t, destination, "pool") - before[destination]; got != n {
-			t.Errorf("%s: %d of %d connections had waited", destination, got, n)
+	together(t, all, whose)
+	before := map[string]int{}
+	for _, destination := range []string{"orders", "sessions"} {
+		waits(t, destination, len(all)/2)
+		before[destination] = byWay(t, destination, "pool")
+	}
+	together(t, all, whose)
+	for destination, n := range before {
+		if got := byWay(t, destination, "pool") - n; got != len(all)/2 {
+			t.Errorf("%s: %d of %d connections had waited", destination, got, len(all)/2)
 		}
 	}
 }
 
-// By connect(2) programs find the server at its own address, and have waiting sessions if they do without TLS; those that
-// insist on TLS speak with the server itself, and log in there.
+// By connect(2) programs find the server at its own address, and have a session if they do without TLS; those that ask for
+// TLS speak with the server itself, and log in there.
 func TestDriversByConnect(t *testing.T) {
-	for _, mode := range []string{"disable", "prefer", "verify-full"} {
-		env := map[string]string{"PGHOST": servers.address, "PGPORT": fmt.Sprint(postgresPort), "PGUSER": "app", "PGDATABASE": "shop",
-			"PGSSLMODE": mode, "PGPASSWORD": serverPassword}
-		if mode == "disable" {
-			env["PGPASSWORD"] = "" // nothing asks for it
-		}
-		for name, command := range map[string][]string{"psql": image.Psql, "pgx": append(slices.Clone(image.Go), "pg"),
-			"psycopg": append(slices.Clone(image.Python), "pg"), "node-pg": append(slices.Clone(image.Node), "pg")} {
-			a := asks{name: "connect-" + name + "-" + mode, connections: "orders,sessions", by: "connect", command: append(command, whoami), env: map[string]string{"PGAPPNAME": name}}
-			for k, v := range env {
-				a.env[k] = v
-			}
-			a.must(t, "app shop "+name)
+	var all []asks
+	add := func(name string, command []string, env map[string]string) {
+		all = append(all, asks{name: "connect-" + name, connections: "orders,sessions", by: "connect", command: command, env: env})
+	}
+	for mode, password := range map[string]string{"disable": "", "prefer": serverPassword, "verify-full": serverPassword} {
+		for name, command := range postgresDrivers() {
+			add(name+"-"+mode, command, map[string]string{"PGHOST": servers.address, "PGPORT": fmt.Sprint(postgresPort), "PGUSER": "app",
+				"PGDATABASE": "shop", "PGSSLMODE": mode, "PGPASSWORD": password, "PGAPPNAME": name})
 		}
 	}
-	at := fmt.Sprintf("%s:%d/2", servers.address, redisTLSPort)
-	cli := append(slices.Clone(image.RedisCLI), "-h", servers.address, "-p", fmt.Sprint(redisTLSPort), "-n", "2")
-	for url, redisCLI := range map[string][]string{"redis://" + at: cli,
-		"rediss://app:" + serverPassword + "@" + at: append(cli, "--tls", "--cacert", image.Roots, "--no-auth-warning", "--user", "app", "--pass", serverPassword)} {
-		scheme, _, _ := strings.Cut(url, ":")
-		for name, command := range map[string][]string{"redis-cli": redisCLI, "go-redis": append(slices.Clone(image.Go), "redis"),
-			"redis-py": append(slices.Clone(image.Python), "redis"), "ioredis": append(slices.Clone(image.Node), "redis")} {
-			asks{name: "connect-" + name + "-" + scheme, connections: "orders,sessions", by: "connect",
-				command: append(command, "ACL", "WHOAMI"), env: map[string]string{"REDIS_URL": url}}.must(t, "app")
+	at, cli := fmt.Sprintf("%s:%d/2", servers.address, redisTLSPort), []string{"-h", servers.address, "-p", fmt.Sprint(redisTLSPort), "-n", "2"}
+	for name, command := range redisDrivers(cli...) {
+		add(name+"-plain", command, map[string]string{"REDIS_URL": "redis://" + at})
+	}
+	for name, command := range redisDrivers(append(cli, "--tls", "--cacert", image.Roots, "--no-auth-warning", "--user", "app", "--pass", serverPassword)...) {
+		add(name+"-tls", command, map[string]string{"REDIS_URL": "rediss://app:" + serverPassword + "@" + at})
+	}
+	handed := func() (n int) {
+		for _, destination := range []string{"orders", "sessions"} {
+			n += byWay(t, destination, "pool") + byWay(t, destination, "fresh")
 		}
+		return n
+	}
+	before := handed()
+	together(t, all, whose)
+	if got := handed() - before; got < len(all) {
+		t.Errorf("%d connections for %d programs", got, len(all))
 	}
 }
 
 // The program has its connection as a descriptor, and no other descriptor than its own.
 func TestDescriptors(t *testing.T) {
-	asks{name: "descriptor-pgx", connections: "sessions,orders", by: "descriptor", command: append(slices.Clone(image.Go), "descriptor", "orders", whoami),
+	asks{name: "descriptor-pgx", connections: "sessions,orders", by: "descriptor", command: append(image.Go, "descriptor", "orders", whoami),
 		env: map[string]string{"PGHOST": "/headstart/socket/orders", "PGUSER": "app", "PGDATABASE": "shop", "PGAPPNAME": "pgx"}}.must(t, "app shop pgx")
 	for by, want := range map[string]string{
 		"socket":     "0 /dev/null\n1 pipe\n2 pipe",
 		"connect":    "0 /dev/null\n1 pipe\n2 pipe",
 		"descriptor": "0 /dev/null\n1 pipe\n2 pipe\n3 socket\n4 socket",
 	} {
-		asks{name: "census-" + by, connections: "orders,sessions", by: by, command: append(slices.Clone(image.Python), "descriptors")}.must(t, want)
+		asks{name: "census-" + by, connections: "orders,sessions", by: by, command: append(image.Python, "descriptors")}.must(t, want)
 	}
 }
 
 // With the origin node the server sees the node; with the origin sandbox, the sandbox.
 func TestOrigins(t *testing.T) {
 	for destination, inside := range map[string]bool{"orders": false, "inside": true} {
-		a := asks{name: "origin-" + destination, connections: destination, command: append(slices.Clone(image.Psql), "select inet_client_addr()"),
+		a := asks{name: "origin-" + destination, connections: destination, command: append(image.Psql, "select inet_client_addr()"),
 			env: map[string]string{"PGHOST": "/headstart/socket/" + destination, "PGUSER": "app", "PGDATABASE": "shop"}}
 		for range 2 {
-			said, o := a.run(t)
-			at, err := netip.ParseAddr(said)
-			if err != nil || bed.Node(testbed.Edge).PodSubnet.Contains(at) != inside {
-				t.Errorf("%s: the server sees %q; %+v", destination, said, o)
+			said, o, err := a.run(t.Context())
+			at, invalid := netip.ParseAddr(said)
+			if err != nil || invalid != nil || bed.Node(testbed.Edge).PodSubnet.Contains(at) != inside {
+				t.Errorf("%s: the server sees %q; %+v, %v", destination, said, o, err)
 			}
 		}
 	}

@@ -75,7 +75,8 @@ func headstart(t *testing.T, stdin string, args ...string) string {
 func up(t *testing.T, state string) (stop func(...syscall.Signal) string) {
 	t.Helper()
 	cmd := exec.Command(filepath.Join(os.Getenv("HEADSTART_BIN"), "headstart"), "up", "--run-dir", upRunDir, "--name", upName,
-		"--state-dir", state, "--subnet", "10.215.0.0/16", "--stores", upStores(t, state), "--secrets-dir", upSecrets(state))
+		"--state-dir", state, "--subnet", "10.215.0.0/16", "--stores", upStores(t, state), "--destinations", upDestinations(t, state),
+		"--secrets-dir", upSecrets(state))
 	said := &ready{is: make(chan struct{}), stops: make(chan struct{})}
 	cmd.Stderr = said
 	if err := cmd.Start(); err != nil {
@@ -120,6 +121,16 @@ func upStores(t *testing.T, state string) (path string) {
 	path = filepath.Join(state, "stores.yaml")
 	list := "- {name: videos, s3: {endpoint: 'http://10.215.0.1:9', region: eu-central-1, buckets: [videos], credentialsSecret: camera}}"
 	if err := errors.Join(os.WriteFile(path, []byte(list), 0o600), os.MkdirAll(upSecrets(state), 0o700)); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// upDestinations writes the operator's list of destinations: one that no name server knows.
+func upDestinations(t *testing.T, state string) (path string) {
+	t.Helper()
+	path = filepath.Join(state, "destinations.yaml")
+	if err := os.WriteFile(path, []byte("- {name: ledger, tcp: {address: 'ledger.invalid:7000'}}"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	return path
@@ -259,6 +270,12 @@ func TestTheWholeLifeOfAPlatform(t *testing.T) {
 		t.Fatal(err)
 	}
 	problems("")
+	eventually(t, "the problem of a destination", func() error {
+		if out := headstart(t, "", "status"); !strings.Contains(out, `cannot connect to destination "ledger": `) {
+			return errors.New(out)
+		}
+		return nil
+	})
 
 	// A second platform of its name, in the same place or in another, does not touch it.
 	for _, at := range []string{"", "2"} {

@@ -17,7 +17,7 @@ const Ref = "headstart.local/query:1"
 // Roots is where programs find the certificates that they verify servers' with.
 const Roots = "/roots.pem"
 
-// The beginnings of commands: pg and a statement, or redis and words, follow.
+// The beginnings of commands: what follows is as query has it, a statement for psql, and a command for redis-cli.
 var (
 	Psql     = []string{psql, "-X", "-A", "-t", "-c"}
 	RedisCLI = []string{redisCLI}
