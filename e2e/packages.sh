@@ -54,13 +54,15 @@ install_missing() {
 	rm -f "$clusters/headstart.conf"
 	trap - EXIT HUP INT TERM
 	# Nor with the next boot, for which Debian has enabled it.
-	case " $missing " in
-	*" redis-server "*)
-		if command -v systemctl >/dev/null; then
-			systemctl --quiet disable redis-server
-		else
-			update-rc.d redis-server disable
-		fi
-		;;
-	esac
+	for service in redis-server pgbouncer; do
+		case " $missing " in
+		*" $service "*)
+			if command -v systemctl >/dev/null; then
+				systemctl --quiet disable $service
+			else
+				update-rc.d $service disable
+			fi
+			;;
+		esac
+	done
 }

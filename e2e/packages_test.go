@@ -21,6 +21,7 @@ func TestSetupLeavesNoServiceEnabled(t *testing.T) {
 		"need redis-server /none; need wrk /none": "apt-get install redis-server wrk\nsystemctl disable redis-server\n",
 		"need redis-server sh; need wrk /none":    "apt-get install wrk\n",
 		"need redis-server sh":                    "",
+		"need pgbouncer /none":                    "apt-get install pgbouncer\nsystemctl disable pgbouncer\n",
 		"need postgresql-15 /none":                "create_main_cluster = false\napt-get install postgresql-15\n",
 	} {
 		dir := t.TempDir()

@@ -33,6 +33,7 @@ need iptables iptables
 need util-linux unshare
 need redis-server redis-server
 need postgresql-15 /usr/lib/postgresql/15/bin/postgres
+need pgbouncer /usr/sbin/pgbouncer
 need wrk wrk
 need python3 python3
 need nodejs node
