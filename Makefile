@@ -26,8 +26,8 @@ setup:
 PROGRAMS := control-plane/cmd/headstart control-plane/cmd/headstart-controlplane shim/cmd/headstart-node \
 	shim/cmd/containerd-shim-headstart-v2 shim/cmd/headstart-installer e2e/linkemu/cmd/linkemu \
 	e2e/functions/fire e2e/functions/witness e2e/functions/media e2e/functions/handoff e2e/functions/workflow e2e/functions/worker \
-	e2e/functions/reader e2e/functions/query e2e/demo e2e/prefetch/cmd/bench-prefetch e2e/routing/cmd/bench-routing \
-	e2e/cache/cmd/bench-cache e2e/routing/cmd/bench-xds e2e/trust/cmd/trust e2e/sdks/cmd/sdk-go
+	e2e/functions/reader e2e/functions/query e2e/functions/client e2e/demo e2e/prefetch/cmd/bench-prefetch e2e/routing/cmd/bench-routing \
+	e2e/cache/cmd/bench-cache e2e/connections/cmd/bench-connections e2e/routing/cmd/bench-xds e2e/trust/cmd/trust e2e/sdks/cmd/sdk-go
 build: $(addprefix build-,$(notdir $(PROGRAMS))) $(BIN)/filters.wasm
 	@:
 
@@ -158,6 +158,10 @@ bench-cache: setup build
 	@e2e/cache/setup.sh
 	@exec $(BIN)/bench-cache $(BENCH_OPTIONS) $(if $(TRACE),-trace '$(TRACE)')
 
+## bench-connections: measure what connections are worth that are there before the function starts, into out/bench (root; 90 minutes)
+bench-connections: setup build
+	@exec $(BIN)/bench-connections $(BENCH_OPTIONS)
+
 ## images: the container images, into out/images; IMAGE_REGISTRY=host/path pushes them
 images:
 	$(GO) run ./manifests/images -out out/images -tag '$(VERSION)' -version '$(VERSION)'
@@ -197,5 +201,5 @@ clean:
 	rm -rf out
 
 .PHONY: FORCE help setup build demo test test-trust test-ktls test-unit fuzz soak test-cluster test-cluster-changed \
-	bench-cluster bench-prefetch bench-routing bench-cache demo-cluster cluster images manifests lint vuln \
+	bench-cluster bench-prefetch bench-routing bench-cache bench-connections demo-cluster cluster images manifests lint vuln \
 	generate publish clean

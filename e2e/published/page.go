@@ -16,6 +16,7 @@ import (
 
 	"github.com/headstart-mesh/headstart/e2e/cache"
 	"github.com/headstart-mesh/headstart/e2e/coldrun"
+	"github.com/headstart-mesh/headstart/e2e/connections"
 	"github.com/headstart-mesh/headstart/e2e/prefetch"
 	"github.com/headstart-mesh/headstart/e2e/result"
 	"github.com/headstart-mesh/headstart/e2e/routing"
@@ -32,6 +33,7 @@ var tables = map[string]struct {
 	"cluster bounds": {"cluster.json", bounds},
 	"prefetch":       {"prefetch.json", parts(prefetch.Table, prefetch.Limits, func(p map[string]prefetch.Part) result.Summary { return prefetch.Results(p).Summary() })},
 	"cache":          {"cache.json", parts(cache.Table, cache.Limits, func(p map[string]cache.Part) result.Summary { return cache.Results(p).Summary() })},
+	"connections":    {"connections.json", parts(connections.Table, connections.Limits, func(p map[string]connections.Part) result.Summary { return connections.Results(p).Summary() })},
 	"routing":        {"routing.json", parts(routing.Table, routing.Limits, func(p map[string]routing.Part) result.Summary { return routing.Results(p).Summary() })},
 }
 

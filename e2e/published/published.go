@@ -16,11 +16,12 @@ import (
 
 // sources are where benchmarks leave their results, below out, by their names in docs/results.
 var sources = map[string]string{
-	"demo.json":     "demo/summary.json",
-	"cluster.json":  "bench/cluster.json",
-	"prefetch.json": "bench/prefetch.json",
-	"routing.json":  "bench/routing.json",
-	"cache.json":    "bench/cache.json",
+	"demo.json":        "demo/summary.json",
+	"cluster.json":     "bench/cluster.json",
+	"prefetch.json":    "bench/prefetch.json",
+	"routing.json":     "bench/routing.json",
+	"cache.json":       "bench/cache.json",
+	"connections.json": "bench/connections.json",
 }
 
 // Take copies the results that out has into dir, and returns their names. Results that are of no
