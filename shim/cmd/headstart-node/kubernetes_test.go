@@ -314,7 +314,7 @@ func TestANodeOfACluster(t *testing.T) {
 
 	for path, mode := range map[string]fs.FileMode{"run/gateway": 0o711, "run/gateway/ingress.sock": 0o600, "run/gateway/hints.sock": 0o600,
 		"run/gateway/gateway.sock": 0o600, "run/gateway/key": 0o600, "run/node.sock": 0o600, "run/descriptors.sock": 0o600,
-		"run/endpoints.sock": 0o600, "run/otlp.sock": 0o600} {
+		"run/endpoints.sock": 0o600, "run/streams.sock": 0o600, "run/otlp.sock": 0o600} {
 		if info, err := os.Stat(in(path)); err != nil || info.Mode().Perm() != mode {
 			t.Errorf("%s: %v, %v", path, info, err)
 		}
