@@ -533,3 +533,32 @@ func TestHalfClosed(t *testing.T) {
 }
 
 func heldBy(r *rig, destination string) int { held, _ := r.pool.Held(destination); return held }
+
+// A program may begin with what it has inherited much later, or never: that is no error, and nothing is opened for it.
+func TestAProgramThatBeginsLater(t *testing.T) {
+	e := newEcho(t)
+	orders := &nodeapi.Destination{Name: "orders", Kind: "redis", Address: e.Addr().String(), Origin: "node", Unused: 4}
+	r := newRig(t, orders)
+	r.describe("cart", wants("descriptor", "orders"))
+	files, err := r.set.Descriptors("container-cart")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if began := begins(expired(t), r.dial("orders", "redis.sock")); began {
+		t.Error("a program that says nothing has begun")
+	}
+	if len(e.all()) > 0 {
+		t.Error("a connection was made for nobody")
+	}
+	if _, err := files[0].WriteString("PING\r\n"); err != nil {
+		t.Error(err)
+	}
+	await(t, "the server is asked", func() bool { return len(e.all()) > 0 })
+	_ = files[0].Close()
+}
+
+func expired(t *testing.T) context.Context {
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	return ctx
+}

@@ -5,11 +5,13 @@ import (
 	"crypto/tls"
 	"errors"
 	"net"
+	"syscall"
 	"time"
 
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/codes"
 	"go.opentelemetry.io/otel/trace"
+	"golang.org/x/sys/unix"
 
 	"github.com/headstart-mesh/headstart/filters/filterapi"
 	"github.com/headstart-mesh/headstart/shim/ktls"
@@ -35,6 +37,9 @@ func (s *Server) waits(sb *sandbox, name string, d *destination) (waiting, bool)
 // none: it is known that no connection waits.
 func (s *Server) serve(sb *sandbox, name string, client net.Conn, none bool) {
 	defer client.Close()
+	if _, d, err := s.find(sb.id, name); err == nil && !d.raw() && !begins(sb.ctx, client) {
+		return
+	}
 	began := time.Now()
 	server, way, err := s.meet(sb, name, client, none)
 	s.tell(sb, name, way, began, err)
@@ -84,6 +89,36 @@ func (s *Server) meet(sb *sandbox, name string, client net.Conn, none bool) (ser
 	}
 	c.took(opened.Start)
 	return opened.Conn, c.way, nil
+}
+
+// begins waits for the first byte of a program, which may use what it has inherited much later; false: it has left.
+func begins(ctx context.Context, client net.Conn) bool {
+	raw, err := inner(client).(syscall.Conn).SyscallConn()
+	if err != nil {
+		return false
+	}
+	defer until(ctx, client)()
+	begun := false
+	err = raw.Read(func(fd uintptr) bool {
+		n, _, err := unix.Recvfrom(int(fd), make([]byte, 1), unix.MSG_PEEK)
+		begun = n > 0
+		return !errors.Is(err, unix.EAGAIN) && !errors.Is(err, unix.EINTR)
+	})
+	return err == nil && begun
+}
+
+// until has a connection's reads end with ctx, until stop.
+func until(ctx context.Context, c net.Conn) (stop func()) {
+	ended := make(chan struct{})
+	running := context.AfterFunc(ctx, func() {
+		defer close(ended)
+		_ = c.SetReadDeadline(past) // one that cannot be set is that of a closed connection
+	})
+	return func() {
+		if !running() {
+			<-ended
+		}
+	}
 }
 
 // tell notes a hand-over in metrics, and in a span that is linked to the request that the sandbox works on.

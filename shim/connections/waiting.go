@@ -23,15 +23,9 @@ var past = time.Unix(1, 0)
 // Watch implements pool.Conn. By TLS it reads what is the connection's own, such as session tickets; those are no bytes
 // of the server's.
 func (w waiting) Watch(ctx context.Context) error {
-	stopped := make(chan struct{})
-	stop := context.AfterFunc(ctx, func() {
-		defer close(stopped)
-		_ = w.conn.SetReadDeadline(past) // the read ends
-	})
+	stop := until(ctx, w.conn)
 	n, err := w.conn.Read(make([]byte, 1))
-	if !stop() {
-		<-stopped
-	}
+	stop()
 	switch {
 	case n > 0:
 		return errors.New("the server has said something")
