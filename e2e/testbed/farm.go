@@ -23,6 +23,8 @@ import (
 const (
 	FarmUser     = "app"
 	FarmDatabase = "shop"
+	// FarmRoots is no name.
+	FarmRoots = "FARM-ROOTS"
 	// farmSecret is the secret's name.
 	farmSecret = "farm"
 )
@@ -54,7 +56,8 @@ type FarmConfig struct {
 	Distances []Distance
 	// Settings are further ones of PostgreSQL.
 	Settings []string
-	// Destinations is appended to the list of those that the farm has by itself; Secrets are theirs, passwords by name.
+	// Destinations is appended to the list of those that the farm has by itself; FarmRoots in it stands for what its servers
+	// are verified with. Secrets are theirs, passwords by name.
 	Destinations string
 	Secrets      map[string]string
 }
@@ -152,7 +155,7 @@ func (f *Farm) operator(c FarmConfig) (list, secrets string, err error) {
 			entry("redis", FarmRedisPort, session)
 		}
 	}
-	b.WriteString(c.Destinations)
+	b.WriteString(strings.ReplaceAll(c.Destinations, FarmRoots, roots))
 	secrets, list = filepath.Join(f.c.WorkDir, "secrets"), filepath.Join(f.c.WorkDir, "stores.yaml")
 	err = errors.Join(os.MkdirAll(secrets, 0o700), os.WriteFile(list, []byte(b.String()), 0o600))
 	passwords := map[string]string{farmSecret: f.Password}

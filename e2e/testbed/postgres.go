@@ -163,18 +163,33 @@ func (p *Postgres) Usable(ctx context.Context) error {
 
 // Exec runs a statement as the superuser, by a connection of its own.
 func (p *Postgres) Exec(ctx context.Context, statement string) error {
+	_, err := p.Rows(ctx, statement)
+	return err
+}
+
+// Rows is Exec, and returns the rows of the answer as they are written.
+func (p *Postgres) Rows(ctx context.Context, statement string) (rows [][]string, err error) {
 	c, err := pgconn.ParseConfig(fmt.Sprintf("host=%s port=%d user=%s password=%s dbname=%s sslmode=disable",
 		p.config.Address.Addr(), p.config.Address.Port(), postgresUser, p.Password, postgresUser))
 	if err != nil {
-		return err
+		return nil, err
 	}
 	c.DialFunc = dialIn(p.config.Namespace)
 	conn, err := pgconn.ConnectConfig(ctx, c)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	_, err = conn.Exec(ctx, statement).ReadAll()
-	return errors.Join(err, conn.Close(ctx))
+	results, err := conn.Exec(ctx, statement).ReadAll()
+	for _, r := range results {
+		for _, row := range r.Rows {
+			var words []string
+			for _, v := range row {
+				words = append(words, string(v))
+			}
+			rows = append(rows, words)
+		}
+	}
+	return rows, errors.Join(err, conn.Close(ctx))
 }
 
 // Restart ends the server and all its sessions, and waits until it takes clients again.

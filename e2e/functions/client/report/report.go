@@ -18,3 +18,20 @@ type Report struct {
 	Small time.Duration `json:"small,omitempty"`
 	Large time.Duration `json:"large,omitempty"`
 }
+
+// Word is what a tenant says of a session, or of one that failed.
+type Word struct {
+	Tenant string `json:"tenant"`
+	// User, PID and Started say whose session it is, and which. Marker is what a session before has left in it.
+	User    string    `json:"user,omitempty"`
+	PID     int32     `json:"pid,omitempty"`
+	Started time.Time `json:"started,omitzero"`
+	Marker  string    `json:"marker,omitempty"`
+	// Waited: it was there before the program asked.
+	Waited bool `json:"waited,omitempty"`
+	// Failed is why there was no session, or no answer; Lost is what the kept one has ended by.
+	Failed string `json:"failed,omitempty"`
+	Lost   string `json:"lost,omitempty"`
+	// Over: the tenant has had all its sessions.
+	Over bool `json:"over,omitempty"`
+}
