@@ -82,4 +82,3 @@ func (b *bench) at(d testbed.Distance) *testbed.Servers {
 }
 
 func milliseconds(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
-
