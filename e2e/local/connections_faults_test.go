@@ -25,16 +25,16 @@ func queries(t *testing.T, name, destination string) {
 	t.Helper()
 	deploy(t, testbed.Function{Name: name, Image: image.Ref, Node: testbed.Edge,
 		Template: map[string]string{"headstart.dev/connections": destination},
-		Env:      map[string]string{"PGHOST": "/headstart/socket/" + destination, "PGUSER": "app", "PGDATABASE": "shop"}})
+		Env:      bySocket(destination)})
 }
 
 // queriesByConnect deploys one that asks the server at its own address.
 func queriesByConnect(t *testing.T, name, destination string) {
 	t.Helper()
 	deploy(t, testbed.Function{Name: name, Image: image.Ref, Node: testbed.Edge,
-		Template: map[string]string{"headstart.dev/connections": destination, "headstart.dev/connections-by": "connect"},
-		Env: map[string]string{"PGHOST": servers.address, "PGPORT": fmt.Sprint(postgresPort), "PGUSER": "app", "PGDATABASE": "shop",
-			"PGSSLMODE": "disable", "PGPASSWORD": serverPassword}})
+		Template: map[string]string{"headstart.dev/connections": destination,
+			"headstart.dev/connections-by": "connect"},
+		Env: byAddress("PGSSLMODE", "disable", "PGPASSWORD", serverPassword)})
 }
 
 // query has a function ask, by a connection of the request's own (/once) or by the one that it keeps (/kept).
@@ -79,8 +79,8 @@ func TestASecondColdStartHasAConnection(t *testing.T) {
 	}
 }
 
-// Plain streams outlive the daemon, and those with TLS end. Whoever connects while it is killed is connected, or is told so
-// at once, and later ones are connected.
+// Plain streams outlive the daemon, and those that pass it end: with TLS, unless the kernel has it. Whoever connects
+// while it is killed is connected, or is told so at once, and later ones are connected.
 func TestConnectionsAndAKilledDaemon(t *testing.T) {
 	queries(t, "kept-socket", "plain")
 	queriesByConnect(t, "kept-connect", "plain")
@@ -92,6 +92,10 @@ func TestConnectionsAndAKilledDaemon(t *testing.T) {
 	}
 	if n := byWay(t, "plain", "fresh") + byWay(t, "plain", "pool"); n < len(plain) {
 		t.Errorf("the daemon has connected %d of %d programs", n, len(plain))
+	}
+	pumped, err := bed.Metric(t.Context(), testbed.Edge, "headstart_connections_pumped")
+	if err != nil {
+		t.Fatal(err)
 	}
 	var refused sync.Map
 	var asking sync.WaitGroup
@@ -110,7 +114,10 @@ func TestConnectionsAndAKilledDaemon(t *testing.T) {
 	for range 3 {
 		killDaemon(t, testbed.Edge)
 		for _, f := range plain {
-			eventually(t, "new connections", func() error { _, err := query(t.Context(), f, "/once", backend); return err })
+			eventually(t, "new connections", func() error {
+				_, err := query(t.Context(), f, "/once", backend)
+				return err
+			})
 			if now := mustQuery(t, f, "/kept", backend); now != kept[f] {
 				t.Errorf("%s: the connection is another one: %s, %s before", f, now, kept[f])
 			}
@@ -119,8 +126,8 @@ func TestConnectionsAndAKilledDaemon(t *testing.T) {
 	stop()
 	asking.Wait()
 	refused.Range(func(err, _ any) bool { t.Logf("while the daemon was away: %s", err); return true })
-	if now, err := query(t.Context(), "kept-tls", "/kept", backend); err == nil {
-		t.Errorf("a session by way of the daemon, %s, is there as %s", kept["kept-tls"], now)
+	if now, err := query(t.Context(), "kept-tls", "/kept", backend); (err == nil) == (pumped > 0) {
+		t.Errorf("of %g sessions by way of the daemon, %s is there as %s: %v", pumped, kept["kept-tls"], now, err)
 	}
 	mustQuery(t, "kept-tls", "/kept", backend)
 }
@@ -151,9 +158,10 @@ func TestConnectionsThatCannotBe(t *testing.T) {
 		"database": {"orders", "app", "postgres", `its sessions are in database "shop"`},
 	} {
 		a := asks{name: "cannot-" + name, connections: c.destination, command: append(image.Psql, "select 1"),
-			env: map[string]string{"PGHOST": "/headstart/socket/" + c.destination, "PGUSER": c.user, "PGDATABASE": c.database}}
+			env: bySocket(c.destination, "PGUSER", c.user, "PGDATABASE", c.database)}
 		began := time.Now()
-		if said, o, err := a.run(t.Context()); !strings.Contains(said, c.says) || o.Reason != "JobFailed" || err != nil {
+		said, o, err := a.run(t.Context())
+		if !strings.Contains(said, c.says) || o.Reason != "JobFailed" || err != nil {
 			t.Errorf("%s: it said %q; %+v, %v", name, said, o, err)
 		}
 		if took := time.Since(began); took > 5*time.Second {
@@ -174,7 +182,8 @@ func TestConnectionsThatCannotBe(t *testing.T) {
 			}
 		}
 		for _, name := range []string{"full", "denied", "refused", "lost"} {
-			if n := strings.Count(strings.Join(problems, "\n"), fmt.Sprintf("cannot connect to destination %q", name)); n != 1 {
+			problem := fmt.Sprintf("cannot connect to destination %q", name)
+			if n := strings.Count(strings.Join(problems, "\n"), problem); n != 1 {
 				return fmt.Errorf("%d problems of %s in %q", n, name, problems)
 			}
 		}
@@ -213,7 +222,8 @@ func noSecrets(t *testing.T) {
 
 // Whom the operator does not grant a destination cannot ask for it.
 func TestADestinationOfOthers(t *testing.T) {
-	err := bed.Apply(t.Context(), testbed.Function{Name: "others-query", Image: image.Ref, Template: map[string]string{"headstart.dev/connections": "others"}})
+	err := bed.Apply(t.Context(), testbed.Function{Name: "others-query", Image: image.Ref,
+		Template: map[string]string{"headstart.dev/connections": "others"}})
 	if err == nil || !strings.Contains(err.Error(), "others") {
 		t.Errorf("it is deployed: %v", err)
 	}
@@ -221,9 +231,8 @@ func TestADestinationOfOthers(t *testing.T) {
 
 // A server that ends idle sessions ends those that wait, too. Programs are connected all the same.
 func TestAServerThatEndsIdleSessions(t *testing.T) {
-	ended := func() float64 {
-		n, _ := bed.Metric(t.Context(), testbed.Edge, `headstart_connections_discarded_total{destination="plain",reason="ended"}`)
-		return n
+	ended := func() int {
+		return counted(t, "headstart_connections_discarded_total", `destination="plain",reason="ended"`)
 	}
 	set := func(to string) {
 		t.Helper()
@@ -248,7 +257,7 @@ func TestAServerThatEndsIdleSessions(t *testing.T) {
 // Programs connect twice, in children, and in the programs that they become, as without Headstart.
 func TestSocketsOfPrograms(t *testing.T) {
 	asks{name: "sockets", connections: "orders", by: "connect", command: append(image.Python, "sockets"),
-		env: map[string]string{"PGHOST": servers.address, "PGPORT": fmt.Sprint(postgresPort)},
+		env: byAddress(),
 	}.must(t, "again EISCONN True\nfork 0\nexec\nTrue\nexec\nTrue")
 }
 
@@ -258,14 +267,13 @@ func TestTheBudget(t *testing.T) {
 	for _, name := range []string{"a", "b"} {
 		all = append(all, asks{name: "budget-" + name, connections: "direct", by: "descriptor",
 			command: append(image.Go, "descriptor", "direct", whoami),
-			env: map[string]string{"PGHOST": servers.address, "PGPORT": fmt.Sprint(postgresPort), "PGUSER": "app", "PGDATABASE": "shop",
-				"PGPASSWORD": serverPassword, "PGSSLMODE": "disable", "PGAPPNAME": "pgx"}})
+			env:     byAddress("PGPASSWORD", serverPassword, "PGSSLMODE", "disable", "PGAPPNAME", "pgx")})
 	}
 	for range 2 {
 		for _, a := range all {
 			a.must(t, "app shop pgx")
-			if n, err := bed.Metric(t.Context(), testbed.Edge, `headstart_connections_unused{destination="direct"}`); err != nil || n > 1 {
-				t.Errorf("%g unused connections, %v", n, err)
+			if n := unused(t, "direct"); n > 1 {
+				t.Errorf("%d unused connections", n)
 			}
 		}
 		waits(t, "direct", 1)
@@ -295,9 +303,7 @@ func daemonDescriptors(t *testing.T) int {
 	t.Helper()
 	n := descriptors(t, bed.PID("headstart-node-"+testbed.Edge))
 	for _, name := range servers.names {
-		if unused, err := bed.Metric(t.Context(), testbed.Edge, fmt.Sprintf("headstart_connections_unused{destination=%q}", name)); err == nil {
-			n -= int(unused)
-		}
+		n -= unused(t, name)
 	}
 	return n
 }
@@ -311,7 +317,8 @@ func shimOf(t *testing.T, instance string) (pid int) {
 	}
 	for _, path := range all {
 		line, err := os.ReadFile(path)
-		if err == nil && bytes.Contains(line, []byte("containerd-shim-headstart-v2")) && bytes.Contains(line, []byte("\x00"+instance+"\x00")) {
+		is := err == nil && bytes.Contains(line, []byte("containerd-shim-headstart-v2"))
+		if is && bytes.Contains(line, []byte("\x00"+instance+"\x00")) {
 			_, _ = fmt.Sscanf(path, "/proc/%d/", &pid) // it matches the pattern
 			return pid
 		}
@@ -331,7 +338,7 @@ func TestNoDescriptorsStay(t *testing.T) {
 		for i := range callers {
 			a := asks{name: fmt.Sprintf("descriptors-%d", i), connections: "orders,plain,sessions", by: "descriptor",
 				command: append(image.Psql, "select 1"),
-				env:     map[string]string{"PGHOST": "/headstart/socket/orders", "PGUSER": "app", "PGDATABASE": "shop"}}
+				env:     bySocket("orders")}
 			running.Go(func() {
 				for range n {
 					a.must(t, "1")

@@ -36,12 +36,14 @@ type asks struct {
 
 func (a asks) manifest() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "apiVersion: batch/v1\nkind: Job\nmetadata: {name: %s}\nspec:\n  template:\n    metadata:\n      annotations:\n", a.name)
+	fmt.Fprintf(&b, "apiVersion: batch/v1\nkind: Job\nmetadata: {name: %s}\n", a.name)
+	b.WriteString("spec:\n  template:\n    metadata:\n      annotations:\n")
 	fmt.Fprintf(&b, "        headstart.dev/connections: %q\n", a.connections)
 	if a.by != "" {
 		fmt.Fprintf(&b, "        headstart.dev/connections-by: %s\n", a.by)
 	}
-	fmt.Fprintf(&b, "    spec:\n      runtimeClassName: headstart\n      restartPolicy: Never\n      nodeSelector: {kubernetes.io/hostname: %s}\n", testbed.Edge)
+	b.WriteString("    spec:\n      runtimeClassName: headstart\n      restartPolicy: Never\n")
+	fmt.Fprintf(&b, "      nodeSelector: {kubernetes.io/hostname: %s}\n", testbed.Edge)
 	fmt.Fprintf(&b, "      containers:\n      - name: program\n        image: %s\n        command:\n", image.Ref)
 	for _, word := range a.command {
 		fmt.Fprintf(&b, "        - %q\n", word)
@@ -88,29 +90,56 @@ func together(t *testing.T, all []asks, want func(asks) string) {
 	_ = running.Wait() // none has an error
 }
 
-// byWay is how many connections to a destination came that way.
-func byWay(t *testing.T, destination, way string) int {
+// counted is a metric of the edge's daemon with labels; 0: it has none of these yet.
+func counted(t *testing.T, name, labels string) int {
 	t.Helper()
-	n, err := bed.Metric(t.Context(), testbed.Edge, fmt.Sprintf("headstart_connection_handover_duration_seconds_count{destination=%q,way=%q}", destination, way))
-	if err != nil {
-		return 0 // none yet
-	}
+	n, _ := bed.Metric(t.Context(), testbed.Edge, name+"{"+labels+"}")
 	return int(n)
 }
 
-// waits waits until so many unused connections to a destination wait on the edge.
+// byWay is how many connections to a destination came that way.
+func byWay(t *testing.T, destination, way string) int {
+	t.Helper()
+	labels := fmt.Sprintf("destination=%q,way=%q", destination, way)
+	return counted(t, "headstart_connection_handover_duration_seconds_count", labels)
+}
+
+// unused is how many connections to a destination wait on the edge.
+func unused(t *testing.T, destination string) int {
+	t.Helper()
+	return counted(t, "headstart_connections_unused", fmt.Sprintf("destination=%q", destination))
+}
+
+// waits waits until so many do.
 func waits(t *testing.T, destination string, atLeast int) {
 	t.Helper()
-	err := testbed.Poll(t.Context(), settleTimeout+quietTime, func(ctx context.Context) error {
-		n, err := bed.Metric(ctx, testbed.Edge, fmt.Sprintf("headstart_connections_unused{destination=%q}", destination))
-		if err == nil && int(n) < atLeast {
-			err = fmt.Errorf("there are %g", n)
+	err := testbed.Poll(t.Context(), settleTimeout+quietTime, func(context.Context) error {
+		if n := unused(t, destination); n < atLeast {
+			return fmt.Errorf("there are %d", n)
 		}
-		return err
+		return nil
 	})
 	if err != nil {
 		t.Fatalf("%d connections to %s: %v", atLeast, destination, err)
 	}
+}
+
+// variables are an environment by which drivers of PostgreSQL connect as the user of the operator's list.
+func variables(host string, more ...string) map[string]string {
+	env := map[string]string{"PGHOST": host, "PGUSER": "app", "PGDATABASE": "shop"}
+	for i := 0; i < len(more); i += 2 {
+		env[more[i]] = more[i+1]
+	}
+	return env
+}
+
+// bySocket has them connect to a destination's socket, and byAddress to the server's own address.
+func bySocket(destination string, more ...string) map[string]string {
+	return variables("/headstart/socket/"+destination, more...)
+}
+
+func byAddress(more ...string) map[string]string {
+	return variables(servers.address, append([]string{"PGPORT", fmt.Sprint(postgresPort)}, more...)...)
 }
 
 // redisSocket is where drivers find the destination sessions.
@@ -126,8 +155,9 @@ func postgresDrivers() map[string][]string {
 func redisDrivers(arguments ...string) map[string][]string {
 	words := []string{"ACL", "WHOAMI"}
 	return map[string][]string{"redis-cli": slices.Concat(image.RedisCLI, arguments, words),
-		"go-redis": slices.Concat(image.Go, []string{"redis"}, words), "redis-py": slices.Concat(image.Python, []string{"redis"}, words),
-		"ioredis": slices.Concat(image.Node, []string{"redis"}, words)}
+		"go-redis": slices.Concat(image.Go, []string{"redis"}, words),
+		"redis-py": slices.Concat(image.Python, []string{"redis"}, words),
+		"ioredis":  slices.Concat(image.Node, []string{"redis"}, words)}
 }
 
 // whose is what a driver prints: whose its session is.
@@ -138,20 +168,21 @@ func whose(a asks) string {
 	return "app"
 }
 
-// Unmodified drivers find a session at the socket that they are told, without a password: the first a fresh one, the second
-// one that waits for it.
+// Unmodified drivers find a session at the socket that they are told, without a password: the first a fresh one, the
+// second one that waits for it.
 func TestDriversBySocket(t *testing.T) {
 	var all []asks
 	for name, command := range postgresDrivers() {
 		all = append(all, asks{name: "socket-" + name, connections: "orders,sessions", command: command,
-			env: map[string]string{"PGHOST": "/headstart/socket/orders", "PGUSER": "app", "PGDATABASE": "shop", "PGAPPNAME": name}})
+			env: bySocket("orders", "PGAPPNAME", name)})
 	}
 	for name, command := range redisDrivers("-s", redisSocket, "-n", "2") {
 		url := "unix://" + redisSocket + "?db=2"
 		if name == "ioredis" {
 			url = redisSocket
 		}
-		all = append(all, asks{name: "socket-" + name, connections: "orders,sessions", command: command, env: map[string]string{"REDIS_URL": url}})
+		all = append(all, asks{name: "socket-" + name, connections: "orders,sessions", command: command,
+			env: map[string]string{"REDIS_URL": url}})
 	}
 	together(t, all, whose)
 	before := map[string]int{}
@@ -167,24 +198,27 @@ func TestDriversBySocket(t *testing.T) {
 	}
 }
 
-// By connect(2) programs find the server at its own address, and have a session if they do without TLS; those that ask for
-// TLS speak with the server itself, and log in there.
+// By connect(2) programs find the server at its own address, and have a session if they do without TLS; those that ask
+// for TLS speak with the server itself, and log in there.
 func TestDriversByConnect(t *testing.T) {
 	var all []asks
 	add := func(name string, command []string, env map[string]string) {
-		all = append(all, asks{name: "connect-" + name, connections: "orders,sessions", by: "connect", command: command, env: env})
+		all = append(all, asks{name: "connect-" + name, connections: "orders,sessions", by: "connect", command: command,
+			env: env})
 	}
-	for mode, password := range map[string]string{"disable": "", "prefer": serverPassword, "verify-full": serverPassword} {
+	passwords := map[string]string{"disable": "", "prefer": serverPassword, "verify-full": serverPassword}
+	for mode, password := range passwords {
 		for name, command := range postgresDrivers() {
-			add(name+"-"+mode, command, map[string]string{"PGHOST": servers.address, "PGPORT": fmt.Sprint(postgresPort), "PGUSER": "app",
-				"PGDATABASE": "shop", "PGSSLMODE": mode, "PGPASSWORD": password, "PGAPPNAME": name})
+			add(name+"-"+mode, command, byAddress("PGSSLMODE", mode, "PGPASSWORD", password, "PGAPPNAME", name))
 		}
 	}
-	at, cli := fmt.Sprintf("%s:%d/2", servers.address, redisTLSPort), []string{"-h", servers.address, "-p", fmt.Sprint(redisTLSPort), "-n", "2"}
+	at := fmt.Sprintf("%s:%d/2", servers.address, redisTLSPort)
+	cli := []string{"-h", servers.address, "-p", fmt.Sprint(redisTLSPort), "-n", "2"}
 	for name, command := range redisDrivers(cli...) {
 		add(name+"-plain", command, map[string]string{"REDIS_URL": "redis://" + at})
 	}
-	for name, command := range redisDrivers(append(cli, "--tls", "--cacert", image.Roots, "--no-auth-warning", "--user", "app", "--pass", serverPassword)...) {
+	cli = append(cli, "--tls", "--cacert", image.Roots, "--no-auth-warning", "--user", "app", "--pass", serverPassword)
+	for name, command := range redisDrivers(cli...) {
 		add(name+"-tls", command, map[string]string{"REDIS_URL": "rediss://app:" + serverPassword + "@" + at})
 	}
 	handed := func() (n int) {
@@ -202,22 +236,24 @@ func TestDriversByConnect(t *testing.T) {
 
 // The program has its connection as a descriptor, and no other descriptor than its own.
 func TestDescriptors(t *testing.T) {
-	asks{name: "descriptor-pgx", connections: "sessions,orders", by: "descriptor", command: append(image.Go, "descriptor", "orders", whoami),
-		env: map[string]string{"PGHOST": "/headstart/socket/orders", "PGUSER": "app", "PGDATABASE": "shop", "PGAPPNAME": "pgx"}}.must(t, "app shop pgx")
+	asks{name: "descriptor-pgx", connections: "sessions,orders", by: "descriptor",
+		command: append(image.Go, "descriptor", "orders", whoami), env: bySocket("orders", "PGAPPNAME", "pgx"),
+	}.must(t, "app shop pgx")
 	for by, want := range map[string]string{
 		"socket":     "0 /dev/null\n1 pipe\n2 pipe",
 		"connect":    "0 /dev/null\n1 pipe\n2 pipe",
 		"descriptor": "0 /dev/null\n1 pipe\n2 pipe\n3 socket\n4 socket",
 	} {
-		asks{name: "census-" + by, connections: "orders,sessions", by: by, command: append(image.Python, "descriptors")}.must(t, want)
+		asks{name: "census-" + by, connections: "orders,sessions", by: by,
+			command: append(image.Python, "descriptors")}.must(t, want)
 	}
 }
 
 // With the origin node the server sees the node; with the origin sandbox, the sandbox.
 func TestOrigins(t *testing.T) {
 	for destination, inside := range map[string]bool{"orders": false, "inside": true} {
-		a := asks{name: "origin-" + destination, connections: destination, command: append(image.Psql, "select inet_client_addr()"),
-			env: map[string]string{"PGHOST": "/headstart/socket/" + destination, "PGUSER": "app", "PGDATABASE": "shop"}}
+		a := asks{name: "origin-" + destination, connections: destination,
+			command: append(image.Psql, "select inet_client_addr()"), env: bySocket(destination)}
 		for range 2 {
 			said, o, err := a.run(t.Context())
 			at, invalid := netip.ParseAddr(said)

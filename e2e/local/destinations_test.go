@@ -3,12 +3,11 @@
 package local
 
 import (
+	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
-	"strings"
 
 	"github.com/headstart-mesh/headstart/control-plane/embedded/containerd"
 	"github.com/headstart-mesh/headstart/e2e/cluster/pki"
@@ -24,7 +23,8 @@ const (
 	nobodysPort
 )
 
-// serverPassword is that of the user app, which programs do not know unless they log in by themselves. stalePassword is not.
+// serverPassword is that of the user app, which programs do not know unless they log in by themselves. stalePassword is
+// not.
 const (
 	serverPassword = "hunter2-a-secret"
 	stalePassword  = "hunter1-changed-since"
@@ -56,13 +56,14 @@ func (d *destinations) plan(c testbed.Config) (err error) {
 	}
 	d.address = at.Addr().String()
 	tls := "tls: {roots: " + fmt.Sprintf("%q", d.authority.PEM) + "}"
-	d.names = []string{"orders", "plain", "inside", "full", "denied", "refused", "sessions", "cache", "direct", "lost", "others"}
 	postgres := func(name, origin, user, secret, more string, port int) {
-		d.list += fmt.Sprintf("- {name: %s, origin: %s, namespaces: [default], postgres: {address: '%s:%d', user: %s, database: shop, credentialsSecret: %s%s}}\n",
-			name, origin, d.address, port, user, secret, more)
+		d.add(name, fmt.Sprintf("origin: %s, namespaces: [default], postgres: "+
+			"{address: '%s:%d', user: %s, database: shop, credentialsSecret: %s%s}",
+			origin, d.address, port, user, secret, more))
 	}
 	redis := func(name, more string, port int) {
-		d.list += fmt.Sprintf("- {name: %s, origin: node, redis: {address: '%s:%d', user: app, db: 2, credentialsSecret: app%s}}\n", name, d.address, port, more)
+		d.add(name, fmt.Sprintf("origin: node, redis: {address: '%s:%d', user: app, db: 2, credentialsSecret: app%s}",
+			d.address, port, more))
 	}
 	postgres("orders", "node", "app", "app", ", "+tls, postgresPort)
 	postgres("plain", "node", "app", "app", "", postgresPort)
@@ -72,11 +73,17 @@ func (d *destinations) plan(c testbed.Config) (err error) {
 	postgres("refused", "node", "app", "app", "", nobodysPort)
 	redis("sessions", ", "+tls, redisTLSPort)
 	redis("cache", "", redisPort)
-	d.list += fmt.Sprintf("- {name: direct, origin: node, unused: 1, tcp: {address: '%s:%d'}}\n", d.address, postgresPort) +
-		"- {name: lost, origin: node, postgres: {address: 'db.invalid:5432', user: app}}\n" +
-		fmt.Sprintf("- {name: others, namespaces: [bank], tcp: {address: '%s:%d'}}\n", d.address, postgresPort)
-	d.secrets = map[string]string{"app": "password = " + serverPassword + "\n", "stale-app": "password = " + stalePassword + "\n"}
+	d.add("direct", fmt.Sprintf("origin: node, unused: 1, tcp: {address: '%s:%d'}", d.address, postgresPort))
+	d.add("others", fmt.Sprintf("namespaces: [bank], tcp: {address: '%s:%d'}", d.address, postgresPort))
+	d.add("lost", "origin: node, postgres: {address: 'db.invalid:5432', user: app}")
+	d.secrets = map[string]string{"app": "password = " + serverPassword + "\n",
+		"stale-app": "password = " + stalePassword + "\n"}
 	return nil
+}
+
+func (d *destinations) add(name, of string) {
+	d.names = append(d.names, name)
+	d.list += "- {name: " + name + ", " + of + "}\n"
 }
 
 // start starts the servers of a test bed, and brings the image of the programs that ask them.
@@ -94,12 +101,14 @@ func (d *destinations) start(ctx context.Context, c testbed.Config) error {
 		return err
 	}
 	// The server has no room for this user.
-	if err := d.postgres.Exec(ctx, fmt.Sprintf("create role nobody login password '%s' connection limit 0", serverPassword)); err != nil {
+	nobody := fmt.Sprintf("create role nobody login password '%s' connection limit 0", serverPassword)
+	if err := d.postgres.Exec(ctx, nobody); err != nil {
 		return err
 	}
-	d.redis, err = testbed.StartRedis(ctx, testbed.RedisConfig{DataDir: filepath.Join(filepath.Dir(bed.StateDir("")), "redis-app"),
-		LogFile: filepath.Join(bed.LogDir(), "redis-app.log"), Address: at(redisPort).Address, Namespace: bed.ServerNamespace(),
-		User: "app", Password: serverPassword, TLSPort: redisTLSPort, Authority: d.authority})
+	d.redis, err = testbed.StartRedis(ctx, testbed.RedisConfig{DataDir: redisDir(),
+		LogFile: filepath.Join(bed.LogDir(), "redis-app.log"), Namespace: bed.ServerNamespace(),
+		Address: at(redisPort).Address, User: "app", Password: serverPassword,
+		TLSPort: redisTLSPort, Authority: d.authority})
 	if err != nil {
 		return err
 	}
@@ -108,7 +117,8 @@ func (d *destinations) start(ctx context.Context, c testbed.Config) error {
 		return err
 	}
 	// The programs of these tests run on the edge alone: the image is large.
-	_, err = containerd.Import(ctx, filepath.Join(bed.RunDir(), testbed.Edge, "containerd.sock"), strings.NewReader(string(archive)))
+	socket := filepath.Join(bed.RunDir(), testbed.Edge, "containerd.sock")
+	_, err = containerd.Import(ctx, socket, bytes.NewReader(archive))
 	return err
 }
 
@@ -121,5 +131,7 @@ func (d *destinations) close() error {
 	if d.postgres != nil {
 		d.postgres.Close(ctx)
 	}
-	return errors.Join(os.RemoveAll(filepath.Join(filepath.Dir(bed.StateDir("")), "redis-app")))
+	return os.RemoveAll(redisDir())
 }
+
+func redisDir() string { return filepath.Join(filepath.Dir(bed.StateDir("")), "redis-app") }

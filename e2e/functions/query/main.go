@@ -1,5 +1,5 @@
-// Command query is a sample program and function that asks PostgreSQL and Redis, by pgx and go-redis as they are. Where the
-// servers are is said by the environment, as those drivers have it: PGHOST and its like, and REDIS_URL.
+// Command query is a sample program and function that asks PostgreSQL and Redis, by pgx and go-redis as they are. The
+// environment says where the servers are: PGHOST and its like, and REDIS_URL.
 //
 //	query pg STATEMENT
 //	query descriptor NAME STATEMENT     by a connection that it inherits

@@ -1,5 +1,5 @@
-// Package image has an image of programs that ask PostgreSQL and Redis by unmodified drivers: psql, redis-cli, and those of
-// Go (static), Python and Node.
+// Package image has an image of programs that ask PostgreSQL and Redis by unmodified drivers: psql, redis-cli, and
+// those of Go (static), Python and Node.
 package image
 
 import (
@@ -34,6 +34,11 @@ const (
 	node     = "/usr/bin/node"
 )
 
+// packages are psycopg and redis-py, and what they need.
+var packages = []string{
+	"psycopg", "psycopg_binary", "psycopg_binary.libs", "redis", "async_timeout", "typing_extensions.py",
+}
+
 var (
 	//go:embed query.py
 	inPython []byte
@@ -44,13 +49,14 @@ var (
 // Build returns the image. bin is where `make setup` and `make build` have put drivers and programs.
 func Build(bin string, roots []byte) ([]byte, error) {
 	files := map[string]ociimage.File{
-		psql: {Source: psql, Mode: 0o755}, redisCLI: {Source: redisCLI, Mode: 0o755}, python: {Source: python, Mode: 0o755},
-		node: {Source: node, Mode: 0o755}, "/query": {Source: filepath.Join(bin, "query"), Mode: 0o755},
+		psql: {Source: psql, Mode: 0o755}, redisCLI: {Source: redisCLI, Mode: 0o755},
+		python: {Source: python, Mode: 0o755}, node: {Source: node, Mode: 0o755}, "/query": {Source: filepath.Join(bin, "query"), Mode: 0o755},
 		"/query.py": {Content: inPython, Mode: 0o644}, "/query.mjs": {Content: inNode, Mode: 0o644},
 		Roots: {Content: roots, Mode: 0o644},
 	}
-	trees := map[string]string{"/usr/lib/python3.11": "sdks/python-library", "/node_modules": "drivers/node/node_modules"}
-	for _, name := range []string{"psycopg", "psycopg_binary", "psycopg_binary.libs", "redis", "async_timeout", "typing_extensions.py"} {
+	trees := map[string]string{"/usr/lib/python3.11": "sdks/python-library",
+		"/node_modules": "drivers/node/node_modules"}
+	for _, name := range packages {
 		trees["/site/"+name] = "drivers/python/" + name
 	}
 	need := []string{psql, redisCLI, python, node}
@@ -66,7 +72,7 @@ func Build(bin string, roots []byte) ([]byte, error) {
 	}
 	var b bytes.Buffer
 	err := ociimage.Build(&b, ociimage.Image{Ref: Ref, Entrypoint: []string{"/query"}, Files: files,
-		Env: []string{"PYTHONPATH=/site", "PYTHONDONTWRITEBYTECODE=1", "PGSSLROOTCERT=" + Roots, "SSL_CERT_FILE=" + Roots,
-			"NODE_EXTRA_CA_CERTS=" + Roots}})
+		Env: []string{"PYTHONPATH=/site", "PYTHONDONTWRITEBYTECODE=1", "PGSSLROOTCERT=" + Roots,
+			"SSL_CERT_FILE=" + Roots, "NODE_EXTRA_CA_CERTS=" + Roots}})
 	return b.Bytes(), err
 }
