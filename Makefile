@@ -85,6 +85,9 @@ SOAK_SEED ?= $(shell date +%s)
 # How often a daemon that keeps objects is killed, or loses its power: 10 minutes.
 CRASHES ?= 10000
 
+# How many sessions tenants open while servers and the daemon are killed: 40 minutes.
+HANDOVERS ?= 100000
+
 ## soak: requests through real daemons while everything around them fails; SOAK_DURATION=8h, SOAK_SEED=7 (root)
 soak: setup build
 	@echo "· building the daemon with the race detector" >&2
@@ -92,6 +95,7 @@ soak: setup build
 	$(GO) test -v -count=1 -timeout 0 -tags integration ./e2e/soak -args -node $(BIN)/headstart-node-race -duration $(SOAK_DURATION) -seed $(SOAK_SEED)
 	HEADSTART_CRASHES=$(CRASHES) $(GO) test -v -count=1 -timeout 0 -tags integration \
 		-run 'TestKilledDaemons|TestKilledNodes|TestPowerCuts|TestSimulation|TestTheProtocol' ./shim/objects ./shim/writeback
+	$(GO) test -v -count=1 -timeout 0 -tags integration ./e2e/connections/tenants -args -handovers $(HANDOVERS)
 
 # How long each target is fuzzed. What is found is kept in the package's testdata/fuzz, and is a test from then on.
 FUZZ_TIME ?= 10m

@@ -17,6 +17,7 @@ const (
 	Hot      = "hot"
 	Memory   = "memory"
 	Drivers  = "drivers"
+	Tenants  = "tenants"
 )
 
 // The summary's names.
@@ -40,6 +41,11 @@ const (
 	HotLarge              = "hot_added_us_64k"
 	HotVsPgBouncer        = "hot_vs_pgbouncer"
 	DaemonMemory          = "daemon_kib_per_connection"
+	CrossTenant           = "cross_tenant"
+	Reused                = "reused"
+	Leaks                 = "fd_leaks"
+	BudgetExceeded        = "budget_exceeded"
+	SessionsLost          = "sessions_lost"
 )
 
 // Limits are those of all figures of the summary, in their order.
@@ -52,6 +58,8 @@ var Limits = []result.Limit{
 	{Name: Lifetime10, Limit: 0.85}, {Name: Lifetime50, Limit: 0.6}, {Name: LifetimeLoopback, Limit: 1.03},
 	{Name: HotSmall, Limit: 60}, {Name: HotLarge, Limit: 250}, {Name: HotVsPgBouncer, Limit: 1.05},
 	{Name: DaemonMemory, Limit: 64},
+	{Name: CrossTenant, Counts: true}, {Name: Reused, Counts: true}, {Name: Leaks, Counts: true}, {Name: BudgetExceeded, Counts: true},
+	{Name: SessionsLost, Counts: true},
 }
 
 // Part is what one part of the benchmark has measured.

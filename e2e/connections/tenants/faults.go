@@ -13,7 +13,7 @@ import (
 
 const (
 	// faultEvery leaves time for hand-overs between faults.
-	faultEvery = 5 * time.Second
+	faultEvery = 8 * time.Second
 	// watchEvery is how often the servers are asked for unused sessions.
 	watchEvery = 250 * time.Millisecond
 )

@@ -153,8 +153,10 @@ func (r *run) tenants(ctx context.Context, phase string, each int) error {
 			return nil
 		})
 	}
-	err = g.Wait()
-	return errors.Join(err, gate.Close(), heard())
+	err = errors.Join(g.Wait(), gate.Close(), heard())
+	now := r.verdict.counts()
+	r.progress(fmt.Sprintf("%s: %d sessions so far, %d of them had waited, %d failed", phase, now.Handovers, now.Waited, now.Failed))
+	return err
 }
 
 func job(tenant, phase, gate string, each int) string {

@@ -45,6 +45,7 @@ var benchmark = result.Bench[*bench, connections.Point, connections.Results]{
 		{Name: connections.Hot, Run: (*bench).hot},
 		{Name: connections.Memory, Run: (*bench).memory},
 		{Name: connections.Drivers, Run: (*bench).drivers},
+		{Name: connections.Tenants, Run: (*bench).tenants},
 	},
 	Limits: connections.Limits,
 	Table:  connections.Table,
