@@ -5,6 +5,8 @@ import (
 	"sync"
 	"time"
 
+	"google.golang.org/protobuf/proto"
+
 	"github.com/headstart-mesh/headstart/shim/nodeapi"
 	"github.com/headstart-mesh/headstart/shim/nodeapi/destinations"
 )
@@ -88,6 +90,7 @@ func (s *Server) Unused(node, process string, newest bool, m *nodeapi.Unused) {
 		return
 	}
 	if !newest {
+		m = proto.CloneOf(m) // others look at it
 		for _, u := range m.GetDestinations() {
 			if u != nil {
 				u.Wanted = 0

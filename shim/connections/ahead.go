@@ -2,10 +2,13 @@ package connections
 
 import (
 	"context"
+	"errors"
 	"math/rand/v2"
 	"time"
 
+	"github.com/headstart-mesh/headstart/filters/filterapi"
 	"github.com/headstart-mesh/headstart/shim/pool"
+	"github.com/headstart-mesh/headstart/shim/session"
 )
 
 const (
@@ -62,6 +65,9 @@ func (s *Server) tryAhead(sb *sandbox, name string, d *destination, a *ahead) {
 			a.held = pool.Hold(w, func() {})
 			return
 		}
+		if _, is := errors.AsType[*session.Refusal](a.err); is { // asking again changes nothing, or makes it worse
+			return
+		}
 		select {
 		case <-time.After(pause/2 + rand.N(pause/2)):
 		case <-ctx.Done():
@@ -73,6 +79,11 @@ func (s *Server) tryAhead(sb *sandbox, name string, d *destination, a *ahead) {
 // openAhead logs in as the function's driver did last, and only connects if no driver has yet.
 func (s *Server) openAhead(ctx context.Context, sb *sandbox, name string, d *destination) (waiting, error) {
 	start, known := s.starts.last(sb.Function, name)
+	if d.raw() {
+		if start = ""; sb.By == filterapi.ByConnect {
+			start = bareStart
+		}
+	}
 	if known || d.raw() {
 		return s.connect(ctx, sb, d, start)
 	}

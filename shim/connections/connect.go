@@ -2,58 +2,79 @@ package connections
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net"
 	"net/netip"
-	"os"
-	"slices"
+	"time"
 
 	"github.com/headstart-mesh/headstart/filters/filterapi"
 	"github.com/headstart-mesh/headstart/shim/nodeapi"
-	"github.com/headstart-mesh/headstart/shim/nodeapi/destinations"
 	"github.com/headstart-mesh/headstart/shim/session"
 )
 
-const (
-	// bareStart is of streams to the server as they are: a program that speaks TLS itself gets one.
-	bareStart session.Start = "\x00bare"
-	// pairsMost is how many pairs of sockets are ready for the programs of a sandbox: its first connections.
-	pairsMost = 2
-)
+// bareStart is of streams to the server as they are: a program that speaks TLS itself gets one.
+const bareStart session.Start = "\x00bare"
 
-// Connect answers a program that connects to an address of a destination: the file takes the place of its socket. nil
-// without an error: it connects by itself.
-func (s *Server) Connect(_ context.Context, id string, at netip.AddrPort) (*os.File, error) {
-	s.mu.Lock()
-	sb := s.sandboxes[id]
-	s.mu.Unlock()
+// Connect answers a program that connects to an address of a destination, by program: a stream from its own network
+// namespace, which takes the place of its socket. It is the server's if it is taken; else the program connects by itself.
+func (s *Server) Connect(ctx context.Context, id string, at netip.AddrPort, program net.Conn) (taken bool, err error) {
+	sb, name, d := s.at(id, at)
+	if d == nil {
+		return false, nil
+	}
+	leave, err := s.room(sb, name)
+	if err != nil {
+		return false, err
+	}
+	serve := func() { s.serve(sb, name, program) }
+	if d.raw() {
+		c := &caller{server: s, sb: sb, name: name, d: d}
+		w, ok := c.waits(ctx, bareStart)
+		if !ok { // then nothing is gained, and the program hears by itself whether the server is there
+			leave()
+			return false, nil
+		}
+		began := time.Now()
+		serve = func() {
+			s.tell(sb, name, c.way, began, nil)
+			s.pass(sb, name, program, w.conn)
+		}
+	}
+	s.background.Go(func() {
+		defer leave()
+		serve()
+	})
+	return true, nil
+}
+
+// Ahead is Connect before the program asks. No connection to a server is used for that: those wait in the pool.
+func (s *Server) Ahead(ctx context.Context, id string, at netip.AddrPort, program net.Conn) (taken bool, err error) {
+	if _, _, d := s.at(id, at); d == nil || d.raw() {
+		return false, nil
+	}
+	return s.Connect(ctx, id, at, program)
+}
+
+// at finds the destination at an address that a sandbox is connected to by connect(2); nil: none is.
+func (s *Server) at(id string, at netip.AddrPort) (*sandbox, string, *destination) {
+	sb := s.known(id)
 	if sb == nil || sb.By != filterapi.ByConnect {
-		return nil, nil
+		return nil, "", nil
 	}
 	for _, name := range sb.Destinations {
-		d, err := s.list.get(name, sb.namespace)
-		if err != nil || !d.has(at) {
-			continue
+		if d, err := s.list.get(name, sb.namespace); err == nil && d.has(at) {
+			return sb, name, d
 		}
-		if d.config.GetKind() == destinations.KindTCP {
-			return s.itself(sb, name, d), nil
-		}
-		p, err := sb.pair()
-		if err != nil {
-			return nil, err
-		}
-		s.background.Go(func() { s.serve(sb, name, p.own, false) })
-		return p.theirs, nil
 	}
-	return nil, nil
+	return nil, "", nil
 }
 
 // has tells whether a destination is at the address, as far as the node knows.
 func (d *destination) has(at netip.AddrPort) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return at.Port() == d.port && slices.Contains(d.at, at.Addr().Unmap())
+	_, is := d.at[at.Addr().Unmap()]
+	return is && at.Port() == d.port
 }
 
 // bare takes streams as they are: the program speaks TLS.
@@ -64,77 +85,23 @@ func (bare) Accept(ctx context.Context, _ net.Conn, from session.Sessions) (*ses
 	return from.Take(ctx, bareStart)
 }
 
-// pair is a connection of TCP by the loopback: drivers look at the addresses of theirs.
-type pair struct {
-	theirs *os.File
-	own    net.Conn
-}
-
-// pair returns one that is ready, or makes one.
-func (sb *sandbox) pair() (pair, error) {
-	select {
-	case p := <-sb.pairs:
-		return p, nil
-	default:
-		return newPair(sb.ctx)
-	}
-}
-
-// readyPairs makes pairs for a sandbox's first connections.
-func (s *Server) readyPairs(sb *sandbox) {
-	for range pairsMost {
-		p, err := newPair(sb.ctx)
-		if err != nil {
-			return // they are made when they are needed
-		}
-		sb.pairs <- p
-	}
-	<-sb.ctx.Done()
-	for len(sb.pairs) > 0 {
-		p := <-sb.pairs
-		_, _ = p.theirs.Close(), p.own.Close()
-	}
-}
-
-func newPair(ctx context.Context) (p pair, err error) {
-	l, err := new(net.ListenConfig).Listen(ctx, "tcp4", "127.0.0.1:0")
-	if err != nil {
-		return p, fmt.Errorf("making a pair of sockets: %w", err)
-	}
-	defer l.Close()
-	theirs, err := new(net.Dialer).DialContext(ctx, "tcp4", l.Addr().String())
-	if err != nil {
-		return p, fmt.Errorf("making a pair of sockets: %w", err)
-	}
-	defer theirs.Close() // p has a copy
-	for {
-		if p.own, err = l.Accept(); err != nil {
-			return p, fmt.Errorf("making a pair of sockets: %w", err)
-		}
-		if p.own.RemoteAddr().String() == theirs.LocalAddr().String() {
-			break
-		}
-		_ = p.own.Close() // a stranger's
-	}
-	if p.theirs, err = theirs.(*net.TCPConn).File(); err != nil {
-		return p, errors.Join(fmt.Errorf("making a pair of sockets: %w", err), p.own.Close())
-	}
-	return p, nil
-}
-
 // locate finds out where a sandbox's destinations are, and tells its shim.
 func (s *Server) locate(sb *sandbox) {
 	s.target(sb) // as far as that is known
+	var others bool
 	for _, name := range sb.Destinations {
 		d, err := s.list.get(name, sb.namespace)
 		if err != nil {
 			continue
 		}
-		if changed, _ := d.look(sb.ctx, true); changed { // what is wrong is told of by Watch
+		seen, _ := d.look(sb.ctx, true) // what is wrong is told of by Watch
+		if others = others || seen != same; seen == renewed {
 			s.pool.Renew(name)
 		}
 	}
-	s.target(sb)
+	if others {
+		s.targetAll()
+	}
 }
 
 // target tells the shim of a sandbox which addresses its programs' connections are asked about for.
@@ -161,9 +128,7 @@ func (s *Server) targetAll() {
 
 // Lapse hears that a shim cannot ask about the connections of a sandbox's programs.
 func (s *Server) Lapse(id, reason, why string) {
-	s.mu.Lock()
-	sb := s.sandboxes[id]
-	s.mu.Unlock()
+	sb := s.known(id)
 	if sb == nil {
 		return
 	}

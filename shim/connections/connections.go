@@ -15,12 +15,14 @@ import (
 	"os"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/google/renameio/v2"
 	"go.opentelemetry.io/otel"
 
 	"github.com/headstart-mesh/headstart/filters/filterapi"
+	"github.com/headstart-mesh/headstart/shim/fair"
 	"github.com/headstart-mesh/headstart/shim/functionapi"
 	"github.com/headstart-mesh/headstart/shim/nodeapi"
 	"github.com/headstart-mesh/headstart/shim/pool"
@@ -72,6 +74,7 @@ type Server struct {
 	list   *list
 	pool   *pool.Pool[waiting]
 	starts starts
+	places *fair.Places // of the connections in the daemon's hands
 	budget budget
 
 	ctx        context.Context // ends the background
@@ -85,7 +88,7 @@ type Server struct {
 
 // New returns a server without sandboxes.
 func New(c Config) (*Server, error) {
-	s := &Server{config: c, sandboxes: map[string]*sandbox{}}
+	s := &Server{config: c, sandboxes: map[string]*sandbox{}, places: fair.NewPlaces(connectionsOfNode)}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	s.pool = pool.New(pool.Config[waiting]{Open: s.fill, Lost: c.Metrics.lost, Failed: s.failed})
 	var err error
@@ -142,7 +145,7 @@ type sandbox struct {
 	note
 	ctx    context.Context // ends with it
 	cancel context.CancelFunc
-	pairs  chan pair // those that are ready
+	open   atomic.Int64 // connections in the daemon's hands
 
 	mu     sync.Mutex
 	doors  map[string]*door
@@ -201,23 +204,29 @@ func (s *Server) Bring(sb sandboxes.Sandbox) (sandboxes.Need, error) {
 
 // enter returns what is known of a sandbox; nil: it is not to be connected.
 func (s *Server) enter(sb sandboxes.Sandbox) (*sandbox, error) {
+	if known := s.known(sb.ID); known != nil {
+		return known, nil
+	}
+	n, err := s.noteOf(sb) // which writes to the disk, so nobody else waits
+	if err != nil || n == nil {
+		return nil, err
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if known := s.sandboxes[sb.ID]; known != nil || s.ctx.Err() != nil {
 		return known, nil
 	}
-	n, err := s.noteOf(sb)
-	if err != nil || n == nil {
-		return nil, err
-	}
-	known := &sandbox{id: sb.ID, namespace: sb.Namespace, note: *n, doors: map[string]*door{}, aheads: map[string]*ahead{},
-		pairs: make(chan pair, pairsMost)}
+	known := &sandbox{id: sb.ID, namespace: sb.Namespace, note: *n, doors: map[string]*door{}, aheads: map[string]*ahead{}}
 	known.ctx, known.cancel = context.WithCancel(s.ctx)
 	s.sandboxes[sb.ID] = known
-	if known.By == filterapi.ByConnect {
-		s.background.Go(func() { s.readyPairs(known) })
-	}
 	return known, nil
+}
+
+// known returns a sandbox; nil: it is not to be connected.
+func (s *Server) known(id string) *sandbox {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.sandboxes[id]
 }
 
 // noteOf reads what is noted of a sandbox, or notes what its container is to have; nil: nothing.
@@ -313,9 +322,7 @@ func (s *Server) Release(id string) {
 // find returns the sandbox, if it is to be connected to the destination. It waits for the list: programs may ask a daemon
 // that has just replaced another.
 func (s *Server) find(id, name string) (*sandbox, *destination, error) {
-	s.mu.Lock()
-	known := s.sandboxes[id]
-	s.mu.Unlock()
+	known := s.known(id)
 	if known == nil || !slices.Contains(known.Destinations, name) {
 		return nil, nil, fmt.Errorf("sandbox %.64q is not to be connected to %.64q", id, name)
 	}

@@ -347,7 +347,8 @@ func TestADaemonBeforeItsList(t *testing.T) {
 	}
 }
 
-// A descriptor is the waiting connection itself, and one that the daemon answers on where none waits.
+// A descriptor is one end of a stream that the daemon answers on, by a connection that waits where one does. A program could
+// aim a socket of the daemon's own network elsewhere, so it never gets one. It gets only so many.
 func TestDescriptors(t *testing.T) {
 	e := newEcho(t)
 	r := newRig(t, e.at("node"))
@@ -390,7 +391,7 @@ func TestDescriptors(t *testing.T) {
 	fetched := os.NewFile(uintptr(fds[0]), "fetched")
 	defer fetched.Close()
 	_ = unix.SetNonblock(fds[0], false)
-	if n, of := ask(t, fetched), kind(fetched); n != 2 || of != unix.AF_INET {
+	if n, of := ask(t, fetched), kind(fetched); n != 2 || of != unix.AF_UNIX {
 		t.Errorf("the fetched one is connection %d of family %d", n, of)
 	}
 }
@@ -451,8 +452,33 @@ func TestTheEndOfASandbox(t *testing.T) {
 	})
 }
 
-// A program that connects to a destination's address gets what the operator's way there has, by connect(2) alone: a waiting
-// connection itself, or one that the daemon answers on. Who speaks TLS gets the server's own stream.
+// A sandbox has only so many connections in the daemon's hands, by whichever way, and each place is free again when a
+// program leaves.
+func TestASandboxHasSoManyConnections(t *testing.T) {
+	e := newEcho(t)
+	orders := &nodeapi.Destination{Name: "orders", Kind: "redis", Address: e.Addr().String(), Origin: "node", Unused: 4}
+	r := newRig(t, orders)
+	r.describe("cart", wants("socket", "orders"))
+	var all []net.Conn
+	sb := r.known(pod)
+	for range connectionsMost {
+		all = append(all, r.dial("orders", "redis.sock"))
+	}
+	await(t, "all are in the daemon's hands", func() bool { return sb.open.Load() == connectionsMost })
+	if n, err := r.dial("orders", "redis.sock").Read(make([]byte, 1)); err == nil {
+		t.Errorf("one more hears %d bytes", n)
+	}
+	if _, err := r.descriptor(sb, "orders"); err == nil {
+		t.Error("one more by a descriptor")
+	}
+	for _, c := range all {
+		_ = c.Close()
+	}
+	await(t, "they are gone", func() bool { return sb.open.Load() == 0 })
+}
+
+// A program that connects to a destination's address gets what the operator's way there has, by connect(2) alone: a stream to
+// the connection that waits, or that the daemon answers on. Who speaks TLS gets the server's own stream.
 func TestConnect(t *testing.T) {
 	e := newEcho(t)
 	ledger := e.at("node")
@@ -463,35 +489,53 @@ func TestConnect(t *testing.T) {
 		if c := r.describe("cart", wants("connect", d.GetName())); !c.GetConnect() || !c.GetStreams() {
 			t.Errorf("described as %v", c)
 		}
+		connect := func(id string, at netip.AddrPort) (program net.Conn, taken bool) {
+			theirs, own, err := socketpair("program")
+			if err != nil {
+				t.Fatal(err)
+			}
+			program, err = net.FileConn(theirs)
+			if err = errors.Join(err, theirs.Close()); err != nil {
+				t.Fatal(err)
+			}
+			if taken, err = r.Connect(t.Context(), id, at, own); err != nil {
+				t.Error(err)
+			} else if !taken {
+				_ = own.Close()
+			}
+			t.Cleanup(func() { _ = program.Close() })
+			return program, taken
+		}
 		for what, other := range map[string]netip.AddrPort{"port": netip.AddrPortFrom(at.Addr(), 1), "host": netip.AddrPortFrom(netip.MustParseAddr("10.0.0.1"), at.Port())} {
-			if f, err := r.Connect(t.Context(), pod, other); f != nil || err != nil {
-				t.Errorf("another %s: %v, %v", what, f, err)
+			if _, taken := connect(pod, other); taken {
+				t.Errorf("another %s is taken", what)
 			}
 		}
-		if f, err := r.Connect(t.Context(), "another", at); f != nil || err != nil {
-			t.Errorf("another sandbox: %v, %v", f, err)
+		if _, taken := connect("another", at); taken {
+			t.Error("another sandbox's is taken")
 		}
 		if d == ledger {
-			if f, err := r.Connect(t.Context(), pod, at); f != nil || err != nil {
-				t.Errorf("where none waits: %v, %v", f, err)
+			if _, taken := connect(pod, at); taken {
+				t.Error("it is taken where none waits")
 			}
 			await(t, "a connection waits", func() bool { return len(e.all()) == 1 && heldBy(r, "ledger") == 1 })
+			if taken, err := r.Ahead(t.Context(), pod, at, nil); taken || err != nil {
+				t.Errorf("the one that waits is used ahead: %t, %v", taken, err)
+			}
 		}
-		f, err := r.Connect(t.Context(), pod, at)
-		if err != nil || f == nil {
-			t.Fatal(f, err)
+		program, taken := connect(pod, at)
+		if !taken {
+			t.Fatal("it is not taken")
 		}
-		_ = unix.SetNonblock(int(f.Fd()), false)
 		if d == ledger {
-			if n := ask(t, f); n != 1 {
+			if n := ask(t, program); n != 1 {
 				t.Errorf("it is connection %d", n)
 			}
-		} else if _, err := f.Write(append([]byte{0, 0, 0, 8, 4, 210, 22, 47}, "hello\n"...)); err != nil {
+		} else if _, err := program.Write(append([]byte{0, 0, 0, 8, 4, 210, 22, 47}, "hello\n"...)); err != nil {
 			t.Error(err)
-		} else if line, err := bufio.NewReader(f).ReadString('\n'); err != nil || !strings.HasSuffix(line, "hello\n") {
+		} else if line, err := bufio.NewReader(program).ReadString('\n'); err != nil || !strings.HasSuffix(line, "hello\n") {
 			t.Errorf("who speaks TLS hears %q, %v", line, err)
 		}
-		_ = f.Close()
 	}
 }
 

@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strconv"
 	"sync"
+	"time"
 
 	"github.com/headstart-mesh/headstart/shim/nodeapi"
 	"github.com/headstart-mesh/headstart/shim/nodeapi/destinations"
@@ -34,14 +35,14 @@ type destination struct {
 	err     error       // it cannot be used as it is configured
 
 	mu sync.Mutex
-	// at is where the server was found last, and password what its secret held.
-	at       []netip.Addr
+	// at is where the server was found, and when last, and password what its secret held.
+	at       map[netip.Addr]time.Time
 	password string
 	refusal  string // what the server or a name server has said against it at last; empty: nothing
 }
 
 func newDestination(c *nodeapi.Destination, secrets *os.Root) *destination {
-	d := &destination{config: c, secrets: secrets}
+	d := &destination{config: c, secrets: secrets, at: map[netip.Addr]time.Time{}}
 	host, port, err := net.SplitHostPort(c.GetAddress())
 	n, invalid := strconv.ParseUint(port, 10, 16)
 	if d.err = errors.Join(err, invalid); d.err != nil {
@@ -49,7 +50,7 @@ func newDestination(c *nodeapi.Destination, secrets *os.Root) *destination {
 	}
 	d.rule, d.port = address.Rule{Host: host}, uint16(n)
 	if a, err := netip.ParseAddr(host); err == nil {
-		d.at = []netip.Addr{a.Unmap()}
+		d.at[a.Unmap()] = time.Now()
 	}
 	if c.GetTls() == nil {
 		return d
@@ -121,6 +122,7 @@ func (d *destination) find(ctx context.Context) ([]netip.AddrPort, error) {
 	}
 	var at []netip.AddrPort
 	var refused error
+	slices.SortFunc(found, netip.Addr.Compare)
 	for _, a := range found[:min(len(found), addressesMost)] {
 		if words := d.rule.Problem(a); words != "" {
 			refused = errors.New(words)
@@ -138,9 +140,10 @@ func (d *destination) find(ctx context.Context) ([]netip.AddrPort, error) {
 func (d *destination) where() (all []netip.AddrPort) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	for _, a := range d.at {
+	for a := range d.at {
 		all = append(all, netip.AddrPortFrom(a, d.port))
 	}
+	slices.SortFunc(all, netip.AddrPort.Compare)
 	return all
 }
 
@@ -173,33 +176,57 @@ func (d *destination) note(err error) {
 	}
 }
 
-// look looks whether the destination has the secret that it had, and, if it is used, whether it is where it was. It returns
-// what is wrong with it.
-func (d *destination) look(ctx context.Context, used bool) (changed bool, wrong string) {
+// seen is what came of a look at a destination.
+type seen int
+
+// same: all is as before. other: it has further addresses. renewed: an address is no more, or the secret is another one, so
+// that connections are of no use that were made before.
+const (
+	same seen = iota
+	other
+	renewed
+)
+
+// goneAfter is how long an address counts that name servers do not say any more: some say a few of many at a time, in turns.
+const goneAfter = 20 * time.Second
+
+// look looks whether the destination has the secret that it had, and, if it is used, where it is. It also returns what is
+// wrong with it.
+func (d *destination) look(ctx context.Context, used bool) (saw seen, wrong string) {
 	if d.err != nil {
-		return false, d.err.Error()
+		return same, d.err.Error()
 	}
 	password, err := d.readPassword()
 	if err != nil {
-		return false, err.Error()
+		return same, err.Error()
 	}
-	var at []netip.Addr
+	var found []netip.AddrPort
 	if used { // else name servers are left alone
-		found, wrong := d.find(ctx)
-		for _, a := range found {
-			at = append(at, a.Addr())
-		}
-		slices.SortFunc(at, netip.Addr.Compare)
-		err = wrong
+		found, err = d.find(ctx)
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	changed = password != d.password
-	if d.password = password; used && err == nil && !slices.Equal(at, d.at) {
-		d.at, changed = at, true
+	now := time.Now()
+	for _, a := range found {
+		if _, known := d.at[a.Addr()]; !known {
+			saw = other
+		}
+		d.at[a.Addr()] = now
+	}
+	for a, last := range d.at {
+		if len(found) > 0 && now.Sub(last) > goneAfter {
+			delete(d.at, a)
+			saw = renewed
+		}
+	}
+	if password != d.password {
+		d.password, saw = password, renewed
+	}
+	if saw == renewed {
+		d.refusal = "" // that was of another address, or of another secret
 	}
 	if err != nil {
-		return changed, err.Error()
+		return saw, err.Error()
 	}
-	return changed, d.refusal
+	return saw, d.refusal
 }

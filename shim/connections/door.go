@@ -15,9 +15,13 @@ import (
 )
 
 const (
-	// connectionsMost is how many connections to one destination a sandbox may have in the daemon's hands. Further ones wait
-	// until one is closed.
+	// connectionsMost is how many connections a sandbox may have in the daemon's hands: those whose start-up is not answered
+	// yet, and those that pass the daemon. Further ones end at once.
 	connectionsMost = 256
+	// connectionsOfNode is how many all sandboxes of a node may have, which namespaces share: each has some 50 KiB.
+	connectionsOfNode = 2048
+	// acceptPause is how long a door stays closed when nothing can be opened.
+	acceptPause = 100 * time.Millisecond
 	// descriptorSocket hands descriptors out, one for each connection to it.
 	descriptorSocket = "descriptor.sock"
 	// handTimeout bounds the hand-over of a descriptor, which takes less than a millisecond.
@@ -62,8 +66,8 @@ func (s *Server) listen(sb *sandbox, name, kind string, root *os.Root) (_ *door,
 		_ = handing.Close()
 		d.close()
 	})
-	s.background.Go(func() { s.accept(sb, streams, func(c net.Conn) { s.serve(sb, name, c, false) }) })
-	s.background.Go(func() { s.accept(sb, handing, func(c net.Conn) { s.hand(sb, name, c) }) })
+	s.background.Go(func() { s.accept(sb, name, streams, func(c net.Conn) { s.serve(sb, name, c) }) })
+	s.background.Go(func() { s.accept(sb, name, handing, func(c net.Conn) { s.hand(sb, name, c) }) })
 	return d, nil
 }
 
@@ -71,11 +75,7 @@ func (d *door) socket(name string) (net.Listener, error) {
 	if name == "" {
 		return nil, errors.New("this node does not know the destination's kind")
 	}
-	l, err := serve.UnixForAll(fmt.Sprintf("/proc/self/fd/%d/%s", d.dir.Fd(), name))()
-	if err != nil {
-		return nil, err
-	}
-	return serve.Limit(l, serve.Crowd{All: connectionsMost}), nil
+	return serve.UnixForAll(fmt.Sprintf("/proc/self/fd/%d/%s", d.dir.Fd(), name))()
 }
 
 func (d *door) close() {
@@ -84,16 +84,33 @@ func (d *door) close() {
 }
 
 // accept serves a sandbox's programs one by one, until the listener is closed. do closes the connection.
-func (s *Server) accept(sb *sandbox, l net.Listener, do func(net.Conn)) {
+func (s *Server) accept(sb *sandbox, name string, l net.Listener, do func(net.Conn)) {
 	for {
 		c, err := l.Accept()
-		if err != nil {
-			if sb.ctx.Err() == nil {
-				s.config.Log.Error("a sandbox's connections are not served any more", "instance", sb.id, "error", err)
+		switch {
+		case sb.ctx.Err() != nil:
+			if err == nil {
+				_ = c.Close() // nothing was said by it
 			}
 			return
+		case err != nil: // the process has no descriptors left, for now
+			s.config.Log.Warn("a sandbox's connections wait", "instance", sb.id, "error", err)
+			select {
+			case <-time.After(acceptPause):
+			case <-sb.ctx.Done():
+			}
+			continue
 		}
-		s.background.Go(func() { do(c) })
+		leave, err := s.room(sb, name)
+		if err != nil {
+			s.config.Log.Debug("a program is not connected", "instance", sb.id, "destination", name, "error", err)
+			_ = c.Close() // it hears that it has ended
+			continue
+		}
+		s.background.Go(func() {
+			defer leave()
+			do(c)
+		})
 	}
 }
 
@@ -113,52 +130,53 @@ func (s *Server) hand(sb *sandbox, name string, c net.Conn) {
 	_, _, _ = to.WriteMsgUnix([]byte{1}, unix.UnixRights(int(f.Fd())), nil) // a program that has left needs none
 }
 
-// descriptor returns a stream to a destination: of the kind tcp the connection itself if one waits, else the other end of
-// one that the daemon answers on as it does on the socket.
+// descriptor returns one end of a stream that the daemon answers on as it does on the socket. It waits for nothing: the shim
+// that asks for a container's descriptors may be the one that a connection waits for. No connection of the daemon's own is
+// handed out: a program could aim it elsewhere, from the daemon's network namespace (connect(2), AF_UNSPEC).
 func (s *Server) descriptor(sb *sandbox, name string) (*os.File, error) {
-	_, d, err := s.find(sb.id, name)
+	leave, err := s.room(sb, name)
 	if err != nil {
 		return nil, err
 	}
-	none := d.config.GetKind() == destinations.KindTCP
-	if none {
-		if f := s.itself(sb, name, d); f != nil {
-			return f, nil
-		}
-	}
-	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	theirs, own, err := socketpair(name)
 	if err != nil {
+		leave()
 		return nil, fmt.Errorf("making a pair of sockets: %w", err)
 	}
-	theirs, own := os.NewFile(uintptr(fds[0]), name), os.NewFile(uintptr(fds[1]), name)
-	c, err := net.FileConn(own)
-	_ = own.Close() // the connection has a copy
-	if err != nil {
-		_ = theirs.Close()
-		return nil, fmt.Errorf("making a pair of sockets: %w", err)
-	}
-	s.background.Go(func() { s.serve(sb, name, c, none) })
+	s.background.Go(func() {
+		defer leave()
+		s.serve(sb, name, own)
+	})
 	return theirs, nil
 }
 
-// itself returns a connection that waits on the node, as it is; nil: none does.
-func (s *Server) itself(sb *sandbox, name string, d *destination) *os.File {
-	began := time.Now()
-	w, ok := s.waits(sb, name, d)
-	if !ok {
-		return nil
-	}
-	defer w.Close() // the program has its own
-	c, is := w.conn.(*net.TCPConn)
-	if !is {
-		return nil
-	}
-	f, err := c.File()
+func socketpair(name string) (theirs *os.File, own net.Conn, err error) {
+	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
-		return nil
+		return nil, nil, err
 	}
-	s.config.Metrics.handed(name, wayPool, began)
-	return f
+	theirs, ours := os.NewFile(uintptr(fds[0]), name), os.NewFile(uintptr(fds[1]), name)
+	defer ours.Close() // the connection has a copy
+	if own, err = net.FileConn(ours); err != nil {
+		return nil, nil, errors.Join(err, theirs.Close())
+	}
+	return theirs, own, nil
+}
+
+// room gives a program's connection a place, until leave is called.
+func (s *Server) room(sb *sandbox, name string) (leave func(), err error) {
+	if sb.open.Add(1) > connectionsMost {
+		sb.open.Add(-1)
+		s.config.Metrics.fallback(name, reasonFull)
+		return nil, fmt.Errorf("the sandbox has %d connections in the daemon's hands", connectionsMost)
+	}
+	left, why := s.places.Try(sb.Function, "connections")
+	if left == nil {
+		sb.open.Add(-1)
+		s.config.Metrics.fallback(name, reasonFull)
+		return nil, errors.New(why)
+	}
+	return func() { left(); sb.open.Add(-1) }, nil
 }
 
 // inner is the connection that a listener counts.

@@ -131,11 +131,11 @@ func (l *list) look(ctx context.Context, used map[string]bool) (m *nodeapi.Desti
 	all := maps.Clone(l.all)
 	l.mu.Unlock()
 	for name, d := range all {
-		other, wrong := d.look(ctx, used[name])
-		if changed = changed || other; other {
-			d.note(nil) // that was of another address, or of another secret
+		saw, wrong := d.look(ctx, used[name])
+		if changed = changed || saw != same; saw == renewed {
 			l.renew(name)
-		} else if wrong != "" {
+		}
+		if wrong != "" {
 			problem(name, wrong)
 		}
 	}

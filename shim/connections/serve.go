@@ -17,41 +17,40 @@ import (
 	"github.com/headstart-mesh/headstart/shim/ktls"
 	"github.com/headstart-mesh/headstart/shim/nodeapi/streams"
 	"github.com/headstart-mesh/headstart/shim/nodeapi/tracing"
-	"github.com/headstart-mesh/headstart/shim/pool"
 )
 
 // joinTimeout is how long a stream waits for its shim, which looks for a new daemon 5 times a second.
 const joinTimeout = time.Second
 
-// waits returns a bare stream that waits for the sandbox's function; false: none does.
-func (s *Server) waits(sb *sandbox, name string, d *destination) (waiting, bool) {
-	ctx, cancel := context.WithTimeout(sb.ctx, openTimeout)
-	defer cancel()
-	if !d.onNode() {
-		return s.ahead(ctx, sb, name)
-	}
-	return s.pool.Take(ctx, pool.Key{Namespace: sb.namespace, Function: sb.Function, Destination: name})
-}
-
 // serve answers a program's start-up, and has its connection joined with the server's. It closes both.
-// none: it is known that no connection waits.
-func (s *Server) serve(sb *sandbox, name string, client net.Conn, none bool) {
-	defer client.Close()
-	if _, d, err := s.find(sb.id, name); err == nil && !d.raw() && !begins(sb.ctx, client) {
+func (s *Server) serve(sb *sandbox, name string, client net.Conn) {
+	_, d, err := s.find(sb.id, name)
+	if err == nil && !d.raw() && !begins(sb.ctx, client) {
+		_ = client.Close() // it has left
 		return
 	}
 	began := time.Now()
-	server, way, err := s.meet(sb, name, client, none)
-	s.tell(sb, name, way, began, err)
+	server, way, err := s.meet(sb, name, client)
 	if err != nil || server == nil {
+		if err != nil {
+			s.tell(sb, name, way, began, err)
+		}
+		_ = client.Close() // it has been told why
 		return
 	}
-	defer server.Close()
-	server, err = ktls.Kernel(server)
+	s.tell(sb, name, way, began, nil)
+	s.pass(sb, name, client, server)
+}
+
+// pass has the streams of a program and a server joined, by the sandbox's shim if that can be. It closes both.
+func (s *Server) pass(sb *sandbox, name string, client, server net.Conn) {
+	defer client.Close()
+	server, err := ktls.Kernel(server) // of which the TLS connection is not to be closed: the kernel would encrypt its alert
 	if err != nil {
 		s.config.Log.Warn("a program's connection ends", "instance", sb.id, "destination", name, "error", err)
 		return
 	}
+	defer server.Close()
 	if _, secured := server.(*tls.Conn); !secured {
 		err := s.join(sb, inner(client), server)
 		if err == nil || errors.Is(err, streams.ErrUnclear) {
@@ -70,7 +69,7 @@ func (s *Server) join(sb *sandbox, client, server net.Conn) error {
 }
 
 // meet returns what is to be joined with a program's connection; nil: nothing is.
-func (s *Server) meet(sb *sandbox, name string, client net.Conn, none bool) (server net.Conn, way string, err error) {
+func (s *Server) meet(sb *sandbox, name string, client net.Conn) (server net.Conn, way string, err error) {
 	_, d, err := s.find(sb.id, name)
 	if err != nil {
 		return nil, "", err
@@ -82,7 +81,7 @@ func (s *Server) meet(sb *sandbox, name string, client net.Conn, none bool) (ser
 	}
 	ctx, cancel := context.WithTimeout(sb.ctx, startTimeout)
 	defer cancel()
-	c := &caller{server: s, sb: sb, name: name, d: d, none: none}
+	c := &caller{server: s, sb: sb, name: name, d: d}
 	opened, err := p.Accept(ctx, client, c)
 	if err != nil || opened == nil {
 		return nil, c.way, err
@@ -123,9 +122,6 @@ func until(ctx context.Context, c net.Conn) (stop func()) {
 
 // tell notes a hand-over in metrics, and in a span that is linked to the request that the sandbox works on.
 func (s *Server) tell(sb *sandbox, name, way string, began time.Time, err error) {
-	if way == "" && err == nil {
-		return // nothing was handed over
-	}
 	if err == nil {
 		s.config.Metrics.handed(name, way, began)
 	}
@@ -140,7 +136,7 @@ func (s *Server) tell(sb *sandbox, name, way string, began time.Time, err error)
 	if err != nil {
 		span.SetStatus(codes.Error, reasonFailed)
 		if !errors.Is(err, context.Canceled) {
-			s.config.Log.Warn("a program is not connected", "instance", sb.id, "destination", name, "error", err)
+			s.config.Log.Debug("a program is not connected", "instance", sb.id, "destination", name, "error", err)
 		}
 	}
 }

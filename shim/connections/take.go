@@ -28,6 +28,7 @@ const (
 	reasonNotAllowed = "not-allowed" // the operator's list does not have it for the function
 	reasonFailed     = "failed"      // it cannot be made
 	reasonConnect    = "connect-unavailable"
+	reasonFull       = "full"    // too many are in the daemon's hands
 	reasonNoShim     = "no-shim" // it passes the daemon, since no shim joins it
 )
 
@@ -37,7 +38,6 @@ type caller struct {
 	sb     *sandbox
 	name   string
 	d      *destination
-	none   bool           // none waits, as is known
 	way    string         // by which it has got one
 	wanted *session.Start // what it has wanted of the pool last; nil: nothing
 }
@@ -71,37 +71,44 @@ func (c *caller) Take(ctx context.Context, start session.Start) (*session.Sessio
 }
 
 // take returns a session that was opened with the start.
-func (c *caller) take(ctx context.Context, start session.Start) (waiting, error) {
+func (c *caller) take(ctx context.Context, start session.Start) (w waiting, err error) {
 	ctx, cancel := context.WithTimeout(ctx, openTimeout)
 	defer cancel()
 	s := c.server
-	switch {
-	case c.none:
-	case c.d.onNode():
-		c.wanted = &start
-		if w, ok := s.pool.Take(ctx, c.key(start)); ok {
-			c.way = wayPool
+	if w, ok := c.waits(ctx, start); ok {
+		if w.session != nil {
 			return w, nil
 		}
-	default:
-		w, ok := s.ahead(ctx, c.sb, c.name)
-		if !ok {
-			break
-		}
-		if c.way = wayAhead; w.session != nil && w.session.Start == start {
-			return w, nil
-		}
-		if w.session == nil {
-			return s.open(ctx, c.d, start, func(context.Context) (net.Conn, error) { return w.conn, nil })
-		}
-		_ = w.Close() // it was logged in for nobody
-		s.config.Metrics.fallback(c.name, reasonOtherStart)
-		c.way = wayFresh
-		return s.connect(ctx, c.sb, c.d, start)
+		return s.open(ctx, c.d, start, func(context.Context) (net.Conn, error) { return w.conn, nil })
 	}
 	c.way = wayFresh
-	s.config.Metrics.fallback(c.name, reasonEmpty)
-	return s.connect(ctx, c.sb, c.d, start)
+	if w, err = s.connect(ctx, c.sb, c.d, start); err != nil && c.wanted != nil {
+		s.pool.Forget(c.key(*c.wanted)) // else it would be tried on, for nobody
+		c.wanted = nil
+	}
+	return w, err
+}
+
+// waits returns what waits for the function or the sandbox: a session that was opened with the start, or a stream alone.
+func (c *caller) waits(ctx context.Context, start session.Start) (w waiting, ok bool) {
+	s := c.server
+	if c.d.onNode() {
+		c.wanted = &start
+		w, ok = s.pool.Take(ctx, c.key(start))
+		c.way = wayPool
+	} else {
+		w, ok = s.ahead(ctx, c.sb, c.name)
+		c.way = wayAhead
+	}
+	switch {
+	case !ok:
+		s.config.Metrics.fallback(c.name, reasonEmpty)
+	case w.session != nil && w.session.Start != start:
+		_ = w.Close() // it was logged in for nobody
+		s.config.Metrics.fallback(c.name, reasonOtherStart)
+		return waiting{}, false
+	}
+	return w, ok
 }
 
 // Dial implements session.Sessions. Of a program that has connected to the server's own address it may be a stream on which
@@ -149,13 +156,19 @@ func (s *Server) open(ctx context.Context, d *destination, start session.Start, 
 		}
 	}
 	opened, err := p.Open(ctx, dial, start)
-	if err == nil || !errors.Is(ctx.Err(), context.Canceled) { // else nobody waits for it any more
+	if err == nil || !errors.Is(ctx.Err(), context.Canceled) && !ofTheProgram(err) { // else nobody waits for it any more
 		d.note(err)
 	}
 	if err != nil {
 		return waiting{}, err
 	}
 	return waiting{conn: opened.Conn, session: opened}, nil
+}
+
+// ofTheProgram tells whether a server refuses what a program's driver asks for, and not the destination.
+func ofTheProgram(err error) bool {
+	refused, is := errors.AsType[*session.Refusal](err)
+	return is && !refused.Denied() && !refused.Full()
 }
 
 // failed notes that a connection could not be made before somebody asked.

@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"net"
 	"os"
+	"time"
 )
 
 // A record's header and the types that it has outside (RFC 8446, section 5.1): what is encrypted says that it is data.
@@ -62,6 +63,7 @@ type follower struct {
 	in, out   direction
 	finishing bool // the next write is the handshake's last one
 	closed    bool // for reading: nothing more comes
+	gone      bool // the kernel has it, and what tls.Conn still says or ends is none of its business
 }
 
 func (f *follower) Read(b []byte) (int, error) {
@@ -76,7 +78,26 @@ func (f *follower) Read(b []byte) (int, error) {
 	return n, err
 }
 
+// Close closes the stream, unless that is somebody else's by now.
+func (f *follower) Close() error {
+	if f.gone {
+		return nil
+	}
+	return f.Conn.Close()
+}
+
+// SetWriteDeadline is what a tls.Conn that is closed ends its writes by.
+func (f *follower) SetWriteDeadline(t time.Time) error {
+	if f.gone {
+		return nil
+	}
+	return f.Conn.SetWriteDeadline(t)
+}
+
 func (f *follower) Write(b []byte) (int, error) {
+	if f.gone {
+		return 0, net.ErrClosed // the kernel would encrypt it once more
+	}
 	f.speaksTLS = f.speaksTLS || len(b) > 0 && b[0] == typeHandshake
 	n, err := f.Conn.Write(b)
 	if f.speaksTLS {

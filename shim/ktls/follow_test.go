@@ -268,9 +268,11 @@ func TestSecretsForgotten(t *testing.T) {
 	if bytes.Equal(in, make([]byte, len(in))) || len(in) != len(out) {
 		t.Fatal("no secret")
 	}
-	if _, err := Kernel(conn); err != nil {
+	kept, err := Kernel(conn)
+	if err != nil {
 		t.Fatal(err)
 	}
+	defer kept.Close()
 	if !bytes.Equal(in, make([]byte, len(in))) || !bytes.Equal(out, make([]byte, len(out))) {
 		t.Error("a secret is still there")
 	}

@@ -55,7 +55,6 @@ func taken(t *testing.T, dial Dial, config *tls.Config, before func(*tls.Conn)) 
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { raw.Close() })
 	conn := tls.Client(raw, config)
 	if err := conn.Handshake(); err != nil {
 		t.Fatal(err)
@@ -74,6 +73,8 @@ func taken(t *testing.T, dial Dial, config *tls.Config, before func(*tls.Conn)) 
 	if !is {
 		t.Fatalf("the kernel has not taken it: %T", got)
 	}
+	conn.Close() // as somebody does who knows only of what it was: it says nothing to the server
+	t.Cleanup(func() { socket.Close() })
 	return socket.TCPConn
 }
 

@@ -46,7 +46,7 @@ func follow(dial Dial, config *tls.Config) (Dial, *tls.Config) {
 
 // Kernel has the kernel do a connection's TLS, and returns its socket, a *plaintext.Conn. It returns conn itself if
 // that is not possible: conn was not prepared, speaks TLS 1.2, or a record is on its way. Nobody else reads or writes
-// meanwhile. After an error conn is closed.
+// meanwhile. After an error conn is closed. Closing conn does nothing to the socket that is returned.
 func Kernel(conn net.Conn) (kept net.Conn, err error) {
 	secured, f, s := prepared(conn)
 	if f == nil {
@@ -66,7 +66,7 @@ func Kernel(conn net.Conn) (kept net.Conn, err error) {
 		return nil, err
 	}
 	taken, err := handOver(socket, s, &f.in, &f.out)
-	if !taken {
+	if f.gone = taken; !taken {
 		return conn, nil
 	}
 	if err != nil {

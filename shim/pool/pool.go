@@ -136,14 +136,19 @@ func (p *Pool[C]) Take(ctx context.Context, k Key) (c C, ok bool) {
 // Correct notes that the program which was the last to take something of the key wanted it of another start: some drivers
 // say bit by bit what they want.
 func (p *Pool[C]) Correct(k Key, start string) {
+	p.Forget(k)
+	k.Start = start
+	p.want(k)
+}
+
+// Forget takes back that a program wanted something of the key: it cannot be had.
+func (p *Pool[C]) Forget(k Key) {
 	p.mu.Lock()
+	defer p.mu.Unlock()
 	if l := p.lines[k]; l != nil {
 		l.demand.forgetLast()
 		p.tell(k.Destination)
 	}
-	p.mu.Unlock()
-	k.Start = start
-	p.want(k)
 }
 
 // await returns the connection that is being opened; false: it could not be.
@@ -409,8 +414,14 @@ func (p *Pool[C]) step(l *line[C]) (s step[C]) {
 
 // open opens a connection for a line.
 func (p *Pool[C]) open(l *line[C], era int) {
-	ctx, cancel := context.WithTimeout(p.ctx, openTimeout)
 	began := time.Now()
+	until := began.Add(openTimeout)
+	p.mu.Lock()
+	if a := p.allowed[l.key.Destination]; a.until.Before(until) {
+		until = a.until // what is being opened counts
+	}
+	p.mu.Unlock()
+	ctx, cancel := context.WithDeadline(p.ctx, until)
 	c, err := p.config.Open(ctx, l.key)
 	cancel()
 	now := time.Now()
