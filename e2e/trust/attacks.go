@@ -133,6 +133,7 @@ var Attacks = []Attack{
 	{Function, Requests, "shim/ingress", "FuzzAnswers", ""},
 	{Function, Traffic, "shim/ingress", "TestLoadsThatProgramsReport", ""},
 	{Function, Host, "shim/sandboxes", "TestLinksOutOfTheTree", ""},
+	{Function, Host, "shim/nodeapi/streams", "TestAttackOfTheProgramByItsConnection", Integration},
 	{Function, Room, "shim/objects", "TestAttackKeptFilesAreOpenedAgain", ""},
 	{Function, Room, "shim/objects", "TestAttackAQuestionOfAStarvedNamespace", ""},
 	{Function, Room, "shim/functionapi", "TestTooManyCalls", ""},

@@ -27,9 +27,9 @@ func (s *Service) converse(id string, b *bundle, d *nodeapi.DescribeResponse) *s
 	if !d.GetStreams() {
 		return nil
 	}
-	dial := streams.HostNetwork
-	if b.facts.Network != "" && !onHostNetwork(b.facts.Network) {
-		dial = s.dials(b.facts.Network)
+	dial, ends := streams.HostNetwork, streams.Connected(nil)
+	if b.hasNetwork() {
+		dial, ends = s.dials(b.facts.Network), streams.EndsIn(b.facts.Network)
 	}
 	sandbox := b.facts.SandboxID(id)
 	s.mu.Lock()
@@ -37,13 +37,16 @@ func (s *Service) converse(id string, b *bundle, d *nodeapi.DescribeResponse) *s
 	c := s.conversations[sandbox]
 	if c == nil {
 		keeping, stop := context.WithCancel(context.Background())
-		c = &conversation{shim: streams.NewShim(sandbox, dial), stop: stop, containers: map[string]bool{}}
+		c = &conversation{shim: streams.NewShim(sandbox, dial, ends), stop: stop, containers: map[string]bool{}}
 		s.conversations[sandbox] = c
 		s.background.Go(func() { c.shim.Keep(keeping, streams.Path(s.node.Socket)) })
 	}
 	c.containers[id] = true
 	return c.shim
 }
+
+// hasNetwork tells whether the container has a network namespace of its own that the shim can enter.
+func (b *bundle) hasNetwork() bool { return b.facts.Network != "" && !onHostNetwork(b.facts.Network) }
 
 // leaveConversation ends the conversation whose last container is gone, in the background; the caller holds mu.
 func (s *Service) leaveConversation(container string) {
@@ -65,6 +68,9 @@ func (s *Service) notify(ctx context.Context, id string, b *bundle, d *nodeapi.D
 		return nil
 	}
 	err := notify.Available()
+	if err == nil && !b.hasNetwork() {
+		err = errors.New("the sandbox has no network namespace of its own")
+	}
 	var l *notify.Listener
 	if err == nil {
 		l, err = notify.Listen(b.path, shim)

@@ -1,6 +1,8 @@
 package streams
 
 import (
+	"context"
+	"errors"
 	"net"
 	"os"
 	"testing"
@@ -29,7 +31,9 @@ func FuzzShim(f *testing.F) {
 		if err != nil {
 			return
 		}
-		s := NewShim("a", HostNetwork)
+		s := NewShim("a", HostNetwork, func(context.Context) (Ends, error) {
+			return Ends{}, errors.New("no network")
+		})
 		if p.asks() {
 			answer, sent := s.answer(t.Context(), p)
 			if answer.Error == "" || len(answer.files) > 0 || sent != nil {

@@ -24,13 +24,13 @@ var (
 
 // Hub is the daemon's side, of all sandboxes.
 type Hub struct {
-	// Connect is asked what a program's connection to one of the sandbox's targets is; nil, of it or of its result: the
-	// program connects on its own. The file is the hub's to close. It is set before Serve.
-	Connect func(ctx context.Context, sandbox string, at netip.AddrPort) (*os.File, error)
-	// Ahead is Connect before a program connects, once for each target of a sandbox: what it returns is used up, and
-	// its program's first connection waits for nothing. It is set before Serve; nil, of it or of its result: there is
-	// none.
-	Ahead func(ctx context.Context, sandbox string, at netip.AddrPort) (*os.File, error)
+	// Connect is asked whether it takes a program's connection to one of the sandbox's targets; without, the program
+	// connects on its own. The other end is within the sandbox's network, and becomes the program's. What is taken is
+	// the callee's, all else the hub closes. It is set before Serve; nil: it takes none.
+	Connect func(ctx context.Context, sandbox string, at netip.AddrPort, program net.Conn) (taken bool, err error)
+	// Ahead is Connect before a program connects, once for each target of a sandbox: the program's first connection
+	// waits for nothing.
+	Ahead func(ctx context.Context, sandbox string, at netip.AddrPort, program net.Conn) (taken bool, err error)
 	// Lapse hears that a sandbox's shim asks about no connections: a reason, and why, in words. It is set before
 	// Serve; nil: nobody hears.
 	Lapse func(sandbox, reason, why string)
@@ -238,22 +238,27 @@ func (h *Hub) Join(ctx context.Context, sandbox string, client, server net.Conn)
 	return fmt.Errorf("joining the streams of a sandbox: %w", err)
 }
 
-func (h *Hub) answer(ctx context.Context, sandbox string, question parcel) (answer parcel) {
-	descriptors.CloseAll(question.files)
+func (h *Hub) answer(ctx context.Context, sandbox string, question parcel) parcel {
+	defer descriptors.CloseAll(question.files)
 	at, err := netip.ParseAddrPort(question.Connect)
 	connect := h.Connect
 	if question.Ahead {
 		connect = h.Ahead
 	}
-	if err != nil || connect == nil {
+	if err != nil || connect == nil || len(question.files) != 1 {
 		return parcel{message: message{Pass: true}}
 	}
-	f, err := connect(ctx, sandbox, canonical(at))
-	switch {
-	case err != nil:
+	program, err := streamOf(question.files[0])
+	if err != nil {
 		return parcel{message: failure(err)}
-	case f == nil:
-		return parcel{message: message{Pass: true}}
 	}
-	return parcel{files: []*os.File{f}}
+	taken, err := connect(ctx, sandbox, canonical(at), program)
+	if taken {
+		return parcel{}
+	}
+	_ = program.Close() // nothing was said by it
+	if err != nil {
+		return parcel{message: failure(err)}
+	}
+	return parcel{message: message{Pass: true}}
 }

@@ -32,22 +32,26 @@ var retry = 200 * time.Millisecond
 
 // Shim is a sandbox's side.
 type Shim struct {
-	sandbox string
-	dial    Dial
+	sandbox   string
+	dial      Dial
+	connected Connected
 
 	mu      sync.Mutex
 	daemon  *conversation // nil: it is away
 	targets map[netip.AddrPort]bool
 	ahead   map[netip.AddrPort]*os.File // nil: it was asked for
+	spare   []Ends
+	filling bool
 	lapse   message
 	ended   bool
 	pairs   map[*pair]bool
 	joined  sync.WaitGroup
 }
 
-// NewShim returns the side of a sandbox whose network dial dials in.
-func NewShim(sandbox string, dial Dial) *Shim {
-	return &Shim{sandbox: sandbox, dial: dial, pairs: map[*pair]bool{},
+// NewShim returns the side of a sandbox whose network dial dials in, and which connected connects within; nil: its
+// programs connect on their own.
+func NewShim(sandbox string, dial Dial, connected Connected) *Shim {
+	return &Shim{sandbox: sandbox, dial: dial, connected: connected, pairs: map[*pair]bool{},
 		ahead: map[netip.AddrPort]*os.File{}}
 }
 
@@ -135,7 +139,7 @@ func (s *Shim) Ahead(at netip.AddrPort) *os.File {
 func (s *Shim) fetch(c *conversation, at netip.AddrPort) {
 	ctx, cancel := context.WithTimeout(context.Background(), aheadLimit)
 	defer cancel()
-	f, err := c.connect(ctx, message{Connect: at.String(), Ahead: true})
+	f, err := s.ask(ctx, c, message{Connect: at.String(), Ahead: true})
 	if err != nil || f == nil {
 		return // the daemon is asked again when the program connects
 	}
@@ -174,29 +178,36 @@ func (s *Shim) Connect(ctx context.Context, at netip.AddrPort) (*os.File, error)
 	if c == nil {
 		return nil, nil
 	}
-	return c.connect(ctx, message{Connect: canonical(at).String()})
+	return s.ask(ctx, c, message{Connect: canonical(at).String()})
 }
 
-func (c *conversation) connect(ctx context.Context, question message) (*os.File, error) {
-	answer, _, err := c.ask(ctx, parcel{message: question})
+// ask offers the daemon one end of a connection, and returns the other one if the daemon takes it.
+func (s *Shim) ask(ctx context.Context, c *conversation, question message) (*os.File, error) {
+	e, err := s.ends(ctx)
+	if err != nil {
+		return nil, err
+	}
+	answer, _, err := c.ask(ctx, parcel{message: question, files: []*os.File{e.Daemon}})
+	_ = e.Daemon.Close() // the daemon has its own
+	descriptors.CloseAll(answer.files)
 	if err == nil {
 		err = answer.err()
 	}
-	if err == nil && !answer.Pass && len(answer.files) != 1 {
-		err = fmt.Errorf("%d descriptors", len(answer.files))
+	if err == nil && len(answer.files) > 0 {
+		err = errors.New("an answer with descriptors, which are of the daemon's network")
 	}
-	if err != nil || answer.Pass {
-		descriptors.CloseAll(answer.files)
-		if err != nil {
-			err = fmt.Errorf("asking the daemon about a connection: %w", err)
-		}
-		return nil, err
+	if err == nil && !answer.Pass {
+		return e.Program, nil
 	}
-	return answer.files[0], nil
+	_ = e.Program.Close() // nothing was said by it
+	if err != nil {
+		err = fmt.Errorf("asking the daemon about a connection: %w", err)
+	}
+	return nil, err
 }
 
 func (s *Shim) hear(m message) {
-	if m.Targets == nil || len(*m.Targets) > TargetsLimit {
+	if m.Targets == nil || len(*m.Targets) > TargetsLimit || s.connected == nil {
 		return
 	}
 	targets := make(map[netip.AddrPort]bool, len(*m.Targets))
@@ -209,6 +220,9 @@ func (s *Shim) hear(m message) {
 	defer s.mu.Unlock()
 	s.targets = targets
 	s.drop(targets)
+	if len(targets) > 0 {
+		s.fill()
+	}
 	for at := range targets {
 		if _, asked := s.ahead[at]; !asked && s.daemon != nil {
 			c := s.daemon
@@ -320,6 +334,11 @@ func (s *Shim) endStreams() {
 	}
 	s.mu.Unlock()
 	s.joined.Wait()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, e := range s.spare {
+		e.close()
+	}
 }
 
 // text is an address list of a message.

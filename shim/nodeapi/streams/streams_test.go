@@ -36,7 +36,7 @@ func TestDial(t *testing.T) {
 			}
 		})
 	}
-	stop := keep(t, socket, streams.NewShim(sandbox, n.dial))
+	stop := keep(t, socket, streams.NewShim(sandbox, n.dial, streams.EndsIn("")))
 	for i := range all {
 		c, err := n.Accept()
 		if err != nil {
@@ -83,7 +83,7 @@ func TestDialFails(t *testing.T) {
 		"without a network": {streams.HostNetwork, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
-			keep(t, socket, streams.NewShim(name, tt.dial))
+			keep(t, socket, streams.NewShim(name, tt.dial, streams.EndsIn("")))
 			ctx, cancel := within(t), func() {}
 			if name == "slow" {
 				ctx, cancel = context.WithTimeout(ctx, time.Second)
@@ -106,7 +106,7 @@ func TestDialFails(t *testing.T) {
 func TestAttackOfTheDaemonByAddresses(t *testing.T) {
 	socket, n, h := path(t), newNetwork(t), newHub()
 	start(t, socket, h)
-	keep(t, socket, streams.NewShim(sandbox, n.dial))
+	keep(t, socket, streams.NewShim(sandbox, n.dial, streams.EndsIn("")))
 	for _, at := range []string{"127.0.0.1:80", "127.8.8.8:80", "[::1]:80", "[::ffff:127.0.0.1]:80", "0.0.0.0:80", "[::]:80",
 		"0.1.2.3:80", "169.254.169.254:80", "[fe80::1]:80", "[fe80::1%eth0]:80", "224.0.0.1:80", "[ff02::1]:80",
 		"255.255.255.255:80", "10.0.0.3:0", "[::ffff:169.254.169.254]:80"} {
@@ -128,7 +128,7 @@ func TestJoinedStreamsOutliveTheDaemon(t *testing.T) {
 			socket, h := path(t), newHub()
 			before := open(t)
 			stop := start(t, socket, h)
-			stopShim := keep(t, socket, streams.NewShim(sandbox, streams.HostNetwork))
+			stopShim := keep(t, socket, streams.NewShim(sandbox, streams.HostNetwork, streams.EndsIn("")))
 			program, client := connected(t, kind)
 			server, database := connected(t, "tcp4")
 			if err := h.Join(within(t), sandbox, client, server); err != nil {
@@ -166,7 +166,7 @@ func TestJoinedStreamsOutliveTheDaemon(t *testing.T) {
 func TestJoinedStreams(t *testing.T) {
 	socket, h := path(t), newHub()
 	start(t, socket, h)
-	keep(t, socket, streams.NewShim(sandbox, streams.HostNetwork))
+	keep(t, socket, streams.NewShim(sandbox, streams.HostNetwork, streams.EndsIn("")))
 	meet(t, h)
 	before := open(t)
 	program, client := connected(t, "tcp4")
@@ -198,7 +198,7 @@ func TestJoinedStreams(t *testing.T) {
 func TestStreamsEndWithTheSandbox(t *testing.T) {
 	socket, h := path(t), newHub()
 	start(t, socket, h)
-	stop := keep(t, socket, streams.NewShim(sandbox, streams.HostNetwork))
+	stop := keep(t, socket, streams.NewShim(sandbox, streams.HostNetwork, streams.EndsIn("")))
 	program, client := connected(t, "tcp4")
 	server, database := connected(t, "tcp4")
 	if err := h.Join(within(t), sandbox, client, server); err != nil {
@@ -219,7 +219,7 @@ func TestStreamsEndWithTheSandbox(t *testing.T) {
 func TestAttackOfTheDaemonByStreams(t *testing.T) {
 	socket, h := path(t), newHub()
 	start(t, socket, h)
-	keep(t, socket, streams.NewShim(sandbox, streams.HostNetwork))
+	keep(t, socket, streams.NewShim(sandbox, streams.HostNetwork, streams.EndsIn("")))
 	meet(t, h)
 	before := open(t)
 	here, there := connected(t, "tcp4")
@@ -263,30 +263,27 @@ func (c fileConn) File() (*os.File, error) {
 	return c.of.(interface{ File() (*os.File, error) }).File()
 }
 
-// A program's connection is asked about, if it is to a target: what the daemon has is handed over.
+// A program's connection is asked about, if it is to a target: the daemon has the other end of what is handed over.
 func TestConnect(t *testing.T) {
 	t.Cleanup(streams.Hasten(time.Millisecond))
 	socket, h := path(t), newHub()
 	other := netip.MustParseAddrPort("10.0.0.4:6379")
-	h.Connect = func(_ context.Context, of string, at netip.AddrPort) (*os.File, error) {
+	h.Connect = func(_ context.Context, of string, at netip.AddrPort, program net.Conn) (bool, error) {
 		switch {
 		case of != sandbox:
 			t.Errorf("sandbox %q", of)
 		case at == other:
-			return nil, nil
+			return false, nil
 		case at != far:
-			return nil, errors.New("none")
+			return false, errors.New("none")
 		}
-		r, w, err := os.Pipe()
-		if err == nil {
-			_, err = w.WriteString("a session")
-			w.Close()
-		}
-		return r, err
+		say(t, program, "a session")
+		program.Close()
+		return true, nil
 	}
 	lapses := make(chan string, 8)
 	h.Lapse = func(of, reason, why string) { lapses <- of + ": " + reason + ": " + why }
-	s := streams.NewShim(sandbox, streams.HostNetwork)
+	s := streams.NewShim(sandbox, streams.HostNetwork, streams.EndsIn(""))
 	if f, err := s.Connect(within(t), far); f != nil || err != nil || s.Targets(far) {
 		t.Errorf("%v, %v, without a daemon", f, err)
 	}
@@ -320,7 +317,7 @@ func TestConnect(t *testing.T) {
 	start(t, socket, h)
 	<-lapses // the next daemon hears of it, too
 	eventually(t, func() bool { return s.Targets(other) })
-	wantOpen(t, before+3) // of the listener and the conversation
+	wantOpen(t, before+3+4) // of the listener, the conversation, and two connections that are ready
 }
 
 // The first connection to a target is there before the program asks, unless its server has ended it.
@@ -328,22 +325,19 @@ func TestAhead(t *testing.T) {
 	socket, h := path(t), newHub()
 	ended := netip.MustParseAddrPort("10.0.0.4:6379")
 	there := make(chan net.Conn, 8)
-	h.Ahead = func(_ context.Context, of string, at netip.AddrPort) (*os.File, error) {
-		ours, server := connected(t, "tcp4")
-		f, err := ours.(*net.TCPConn).File()
-		ours.Close()
+	h.Ahead = func(_ context.Context, of string, at netip.AddrPort, program net.Conn) (bool, error) {
 		if at == ended {
-			server.Close()
+			program.Close()
 		} else {
-			there <- server
+			there <- program
 		}
-		return f, err
+		return true, nil
 	}
 	start(t, socket, h)
-	s := streams.NewShim(sandbox, streams.HostNetwork)
+	s := streams.NewShim(sandbox, streams.HostNetwork, streams.EndsIn(""))
 	stop := keep(t, socket, s)
 	meet(t, h)
-	before := open(t)
+	before := open(t) + 4 // of two connections that are ready
 	h.Targets(sandbox, []netip.AddrPort{far, ended})
 	var f *os.File
 	eventually(t, func() bool { f = s.Ahead(far); return f != nil })
@@ -370,7 +364,7 @@ func TestAhead(t *testing.T) {
 	h.Targets(sandbox, []netip.AddrPort{far})
 	(<-there).Close()
 	stop()
-	wantOpen(t, before)
+	wantOpen(t, before-4)
 }
 
 func eventually(t *testing.T, is func() bool) {
@@ -387,7 +381,7 @@ func eventually(t *testing.T, is func() bool) {
 func TestOtherShims(t *testing.T) {
 	socket, n, h := path(t), newNetwork(t), newHub()
 	start(t, socket, h)
-	keep(t, socket, streams.NewShim("another", n.dial))
+	keep(t, socket, streams.NewShim("another", n.dial, streams.EndsIn("")))
 	if c, err := h.Dial(within(t), "another", far); err != nil {
 		t.Fatal(err)
 	} else {
