@@ -42,7 +42,7 @@ func FuzzShim(f *testing.F) {
 			return
 		}
 		descriptors.CloseAll(p.files)
-		s.hear(p.message)
+		s.hear(nil, p.message)
 		if len(s.targets) > TargetsLimit {
 			t.Errorf("%d targets", len(s.targets))
 		}

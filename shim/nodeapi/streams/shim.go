@@ -30,6 +30,9 @@ const (
 // retry paces the search for a daemon: one that is replaced is away for less than a second. Tests shorten it.
 var retry = 200 * time.Millisecond
 
+// lookAgain paces the look at the socket's path while a daemon is there: the next one waits for the shim meanwhile.
+const lookAgain = 500 * time.Millisecond
+
 // Shim is a sandbox's side.
 type Shim struct {
 	sandbox   string
@@ -37,7 +40,7 @@ type Shim struct {
 	connected Connected
 
 	mu      sync.Mutex
-	daemon  *conversation // nil: it is away
+	daemon  *conversation // with the newest one; nil: it is away
 	targets map[netip.AddrPort]bool
 	ahead   map[netip.AddrPort]*os.File // nil: it was asked for
 	spare   []Ends
@@ -56,14 +59,52 @@ func NewShim(sandbox string, dial Dial, connected Connected) *Shim {
 }
 
 // Keep converses with the daemon at a socket, and with the one after that, until ctx ends. Then it ends the streams,
-// and returns when they are over.
+// and returns when they are over. A daemon that is replaced may still need the shim when the next one is there: their
+// conversations overlap.
 func (s *Shim) Keep(ctx context.Context, socket string) {
 	defer s.endStreams()
+	var conversing sync.WaitGroup
+	defer conversing.Wait()
+	endBefore := func() {}
+	defer func() { endBefore() }()
 	for ctx.Err() == nil {
-		_ = s.converse(ctx, socket) // an earlier daemon has no such socket, and each may end
+		here, _ := os.Stat(socket) // if it is another's when it is dialled, its daemon hears the shim twice
+		one, end := context.WithCancel(ctx)
+		over := make(chan struct{})
+		conversing.Go(func() {
+			defer close(over)
+			_ = s.converse(one, socket) // an earlier daemon has no such socket, and each may end
+		})
+		if !replaced(ctx, socket, here, over) {
+			end()
+			continue
+		}
+		endBefore() // more than two no update has
+		endBefore = end
+	}
+}
+
+// replaced waits until another daemon may be at the socket. It tells whether the conversation with the one before goes
+// on.
+func replaced(ctx context.Context, socket string, here os.FileInfo, over <-chan struct{}) bool {
+	look := time.NewTicker(lookAgain)
+	defer look.Stop()
+	for {
 		select {
-		case <-time.After(retry):
+		case <-over:
+			select {
+			case <-time.After(retry):
+			case <-ctx.Done():
+			}
+			return false
+		case <-look.C:
+			now, err := os.Stat(socket)
+			// The number of a file that is gone may be another's, at another time.
+			if err == nil && (!os.SameFile(here, now) || !here.ModTime().Equal(now.ModTime())) {
+				return true
+			}
 		case <-ctx.Done():
+			return false
 		}
 	}
 }
@@ -77,7 +118,7 @@ func (s *Shim) converse(ctx context.Context, socket string) error {
 	}
 	defer conn.Close()
 	c := newConversation(conn.(*net.UnixConn))
-	c.answer, c.hear = s.answer, s.hear
+	c.answer, c.hear = s.answer, func(m message) { s.hear(c, m) }
 	s.mu.Lock()
 	// Before the daemon may ask, and before anybody else says a word.
 	err = c.send(parcel{message: message{Sandbox: s.sandbox}})
@@ -85,7 +126,7 @@ func (s *Shim) converse(ctx context.Context, socket string) error {
 		err = c.send(parcel{message: s.lapse})
 	}
 	if err == nil {
-		s.daemon = c
+		s.turn(c)
 	}
 	s.mu.Unlock()
 	if err != nil {
@@ -94,10 +135,18 @@ func (s *Shim) converse(ctx context.Context, socket string) error {
 	defer func() {
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		s.daemon, s.targets = nil, nil
-		s.drop(nil)
+		if s.daemon == c {
+			s.turn(nil)
+		}
 	}()
 	return c.run(ctx)
+}
+
+// turn has programs' connections asked about in another conversation, whose daemon knows nothing of the last one's; the
+// caller holds mu.
+func (s *Shim) turn(to *conversation) {
+	s.daemon, s.targets = to, nil
+	s.drop(nil)
 }
 
 // Lapse tells the daemon, and each later one, that programs' connections are not asked about, and why, in words.
@@ -206,7 +255,7 @@ func (s *Shim) ask(ctx context.Context, c *conversation, question message) (*os.
 	return nil, err
 }
 
-func (s *Shim) hear(m message) {
+func (s *Shim) hear(c *conversation, m message) {
 	if m.Targets == nil || len(*m.Targets) > TargetsLimit || s.connected == nil {
 		return
 	}
@@ -218,14 +267,16 @@ func (s *Shim) hear(m message) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.daemon != c {
+		return // it is of a daemon that is replaced
+	}
 	s.targets = targets
 	s.drop(targets)
 	if len(targets) > 0 {
 		s.fill()
 	}
 	for at := range targets {
-		if _, asked := s.ahead[at]; !asked && s.daemon != nil {
-			c := s.daemon
+		if _, asked := s.ahead[at]; !asked && c != nil {
 			s.ahead[at] = nil
 			c.work.Go(func() { s.fetch(c, at) })
 		}

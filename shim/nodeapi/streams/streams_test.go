@@ -320,6 +320,52 @@ func TestConnect(t *testing.T) {
 	wantOpen(t, before+3+4) // of the listener, the conversation, and two connections that are ready
 }
 
+// While a daemon is replaced, the sandbox's shim serves both; the program's connections are the newer one's.
+func TestTheNextDaemon(t *testing.T) {
+	socket, n, first, second, third := path(t), newNetwork(t), newHub(), newHub(), newHub()
+	first.Connect = func(context.Context, string, netip.AddrPort, net.Conn) (bool, error) {
+		t.Error("a program's connection is for the daemon before")
+		return false, nil
+	}
+	first.Targets(sandbox, []netip.AddrPort{netip.MustParseAddrPort("10.0.0.9:1")})
+	stopFirst := start(t, socket, first)
+	s := streams.NewShim(sandbox, n.dial, streams.EndsIn(""))
+	before := open(t)
+	stop := keep(t, socket, s)
+	meet(t, first)
+	asked := make(chan string, 8)
+	second.Connect = func(_ context.Context, _ string, at netip.AddrPort, _ net.Conn) (bool, error) {
+		asked <- at.String()
+		return false, nil
+	}
+	second.Targets(sandbox, []netip.AddrPort{far})
+	stopSecond := start(t, socket, second) // it takes the path
+	meet(t, second)
+	eventually(t, func() bool { return s.Targets(far) })
+	first.Targets(sandbox, nil)
+	meet(t, first)
+	if _, err := s.Connect(within(t), far); err != nil || <-asked != far.String() {
+		t.Error(err)
+	}
+	here, there := connected(t, "tcp4")
+	if err := first.Join(within(t), sandbox, here, here); err != nil {
+		t.Error(err)
+	}
+	here.Close()
+	there.Close()
+	stopFirst()
+	meet(t, second)
+	if !s.Targets(far) {
+		t.Error("the end of the daemon before is taken for that of the next one")
+	}
+	stopThird := start(t, socket, third)
+	meet(t, third)
+	stop()
+	stopThird()
+	stopSecond()
+	wantOpen(t, before)
+}
+
 // The first connection to a target is there before the program asks, unless its server has ended it.
 func TestAhead(t *testing.T) {
 	socket, h := path(t), newHub()
