@@ -35,14 +35,17 @@ func point(name string, values ...cache.Value) connections.Point {
 
 func TestFiguresAreDrawn(t *testing.T) {
 	drawn := point("tcp, lan, descriptor")
-	drawn.Connecting, drawn.Lifetime = connections.Percentiles([]float64{1, 2, 3}), connections.Percentiles([]float64{300, 310})
+	drawn.Connecting, drawn.Lifetime = connections.Percentiles([]float64{1, 2, 3}),
+		connections.Percentiles([]float64{300, 310})
 	results := connections.Results{
 		connections.TCP: {Points: []connections.Point{drawn, point("tcp, 50ms, direct")}},
 		connections.Postgres: {Points: []connections.Point{
-			point("postgres, 10ms, socket"), point("postgres once, 10ms, direct", cache.Value{Name: connections.Life, Value: 400})}},
+			point("postgres, 10ms, socket"),
+			point("postgres once, 10ms, direct", cache.Value{Name: connections.Life, Value: 400})}},
 	}
 	figures := results.Figures()
-	for file, words := range map[string][]string{"connections-tcp.svg": {"descriptor", "Life of a container"}, "connections-lifetime.svg": {"10ms direct"}} {
+	for file, words := range map[string][]string{"connections-tcp.svg": {"descriptor", "Life of a container"},
+		"connections-lifetime.svg": {"10ms direct"}} {
 		var b strings.Builder
 		if err := chart.Write(&b, figures[file]...); err != nil {
 			t.Fatal(err)
@@ -79,7 +82,8 @@ func TestTheSummaryHasAllFiguresWithALimit(t *testing.T) {
 
 func TestTheTableIsOfValues(t *testing.T) {
 	var b strings.Builder
-	if err := connections.Table(&b, []connections.Point{point("near", cache.Value{Name: "usable ms", Value: 1.5})}); err != nil {
+	points := []connections.Point{point("near", cache.Value{Name: "usable ms", Value: 1.5})}
+	if err := connections.Table(&b, points); err != nil {
 		t.Fatal(err)
 	}
 	if want := "        usable ms\n  near        1.5\n"; b.String() != want {

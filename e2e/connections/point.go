@@ -28,7 +28,8 @@ func Table(w io.Writer, points []Point) error {
 	return cache.Table(w, rows)
 }
 
-// Quantile is the value that the share q of the values does not exceed, by the nearest rank; there is at least one value.
+// Quantile is the value that the share q of the values does not exceed, by the nearest rank; there is at least one
+// value.
 func Quantile(values []float64, q float64) float64 {
 	sorted := slices.Sorted(slices.Values(values))
 	return sorted[max(0, int(math.Ceil(q*float64(len(sorted))))-1)]

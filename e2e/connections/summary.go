@@ -58,7 +58,8 @@ var Limits = []result.Limit{
 	{Name: Lifetime10, Limit: 0.85}, {Name: Lifetime50, Limit: 0.6}, {Name: LifetimeLoopback, Limit: 1.03},
 	{Name: HotSmall, Limit: 60}, {Name: HotLarge, Limit: 250}, {Name: HotVsPgBouncer, Limit: 1.05},
 	{Name: DaemonMemory, Limit: 64},
-	{Name: CrossTenant, Counts: true}, {Name: Reused, Counts: true}, {Name: Leaks, Counts: true}, {Name: BudgetExceeded, Counts: true},
+	{Name: CrossTenant, Counts: true}, {Name: Reused, Counts: true}, {Name: Leaks, Counts: true},
+	{Name: BudgetExceeded, Counts: true},
 	{Name: SessionsLost, Counts: true},
 }
 

@@ -36,7 +36,8 @@ func startEcho(namespace string, at netip.AddrPort, secured *pki.Pair) (*echo, e
 			_ = e.listener.Close() // nobody has used it
 			return nil, err
 		}
-		e.listener = tls.NewListener(e.listener, &tls.Config{MinVersion: tls.VersionTLS13, Certificates: []tls.Certificate{pair}})
+		config := &tls.Config{MinVersion: tls.VersionTLS13, Certificates: []tls.Certificate{pair}}
+		e.listener = tls.NewListener(e.listener, config)
 	}
 	e.wg.Go(e.accept)
 	return e, nil

@@ -56,15 +56,15 @@ type FarmConfig struct {
 	Distances []Distance
 	// Settings are further ones of PostgreSQL.
 	Settings []string
-	// Destinations is appended to the list of those that the farm has by itself; FarmRoots in it stands for what its servers
-	// are verified with. Secrets are theirs, passwords by name.
+	// Destinations is appended to the list of those that the farm has by itself; FarmRoots in it stands for what its
+	// servers are verified with. Secrets are theirs, passwords by name.
 	Destinations string
 	Secrets      map[string]string
 }
 
-// Farm is a bed of one node with servers at several distances, each on a machine of its own. The node's destinations are
-// tcp-, tls-, postgres- and redis- with the distance's name, and the same with -sandbox behind it, whose connections are
-// made in sandboxes.
+// Farm is a bed of one node with servers at several distances, each on a machine of its own. The node's destinations
+// are tcp-, tls-, postgres- and redis- with the distance's name, and the same with -sandbox behind it, whose
+// connections are made in sandboxes.
 type Farm struct {
 	*Bed
 	// Authority signs the servers' certificates, Password is what they want.
@@ -115,7 +115,8 @@ func OpenFarm(ctx context.Context, c FarmConfig) (_ *Farm, err error) {
 		return nil, err
 	}
 	f.Platform, err = embedded.Start(ctx, embedded.Options{
-		Name: c.Name, Nodes: []string{Edge}, Subnet: c.Subnet, StateDir: filepath.Join(c.WorkDir, "state"), RunDir: f.RunDir(),
+		Name: c.Name, Nodes: []string{Edge}, Subnet: c.Subnet, StateDir: filepath.Join(c.WorkDir, "state"),
+		RunDir: f.RunDir(),
 		BinDir: c.BinDir, CNIPlugins: "/usr/lib/cni", Destinations: list, SecretsDir: secrets, GatewayPort: GatewayPort,
 		Buffer: embedded.Buffer{Disk: bufferLimit}, LogLevel: "info", Progress: c.Progress})
 	if err != nil {
@@ -143,7 +144,8 @@ func (f *Farm) operator(c FarmConfig) (list, secrets string, err error) {
 	for _, s := range f.Servers {
 		for origin, suffix := range map[string]string{"node": "", "sandbox": "-sandbox"} {
 			entry := func(kind string, port int, more string) {
-				fmt.Fprintf(&b, "- name: %s-%s%s\n  origin: %s\n  %s: {address: \"%s:%d\"%s}\n", kind, s.Name, suffix, origin, kind, s.Address, port, more)
+				fmt.Fprintf(&b, "- name: %s-%s%s\n  origin: %s\n  %s: {address: \"%s:%d\"%s}\n", kind, s.Name, suffix,
+					origin, kind, s.Address, port, more)
 				if origin == "node" {
 					fmt.Fprintf(&b, "  unused: %d\n", farmUnused)
 				}
@@ -188,12 +190,14 @@ func (f *Farm) start(ctx context.Context, i int, s *Servers, settings []string) 
 	}
 	log := func(server string) string { return filepath.Join(f.LogDir(), server+"-"+s.Name+".log") }
 	at := func(port int) netip.AddrPort { return netip.AddrPortFrom(s.Address, uint16(port)) }
-	s.Postgres, err = StartPostgres(ctx, PostgresConfig{LogFile: log("postgres"), Namespace: namespace, Address: at(PostgresPort),
+	s.Postgres, err = StartPostgres(ctx, PostgresConfig{LogFile: log("postgres"), Namespace: namespace,
+		Address:   at(PostgresPort),
 		Authority: f.Authority, User: FarmUser, Password: f.Password, Database: FarmDatabase, Settings: settings})
 	if err != nil {
 		return err
 	}
-	s.Redis, err = StartRedis(ctx, RedisConfig{DataDir: filepath.Join(f.c.WorkDir, "redis", s.Name), LogFile: log("redis"), Namespace: namespace,
+	s.Redis, err = StartRedis(ctx, RedisConfig{DataDir: filepath.Join(f.c.WorkDir, "redis", s.Name),
+		LogFile: log("redis"), Namespace: namespace,
 		Address: at(FarmRedisPort), User: FarmUser, Password: f.Password})
 	if err != nil {
 		return err

@@ -77,9 +77,11 @@ server_tls_ca_file = %s
 	}
 	return b.group.Start(ctx, process.Spec{
 		Name: "pgbouncer", Path: "/usr/bin/setpriv", NetNS: namespace, Log: log, Restart: true, Env: os.Environ(),
-		Args: []string{"--reuid=" + postgresUser, "--regid=" + postgresUser, "--init-groups", pgBouncerProgram, "--quiet", file},
+		Args: []string{"--reuid=" + postgresUser, "--regid=" + postgresUser, "--init-groups", pgBouncerProgram,
+			"--quiet", file},
 		Ready: process.Poll(func(ctx context.Context) error {
-			conn, err := new(net.Dialer).DialContext(ctx, "unix", filepath.Join(b.Dir, fmt.Sprintf(".s.PGSQL.%d", pgBouncerPort)))
+			socket := filepath.Join(b.Dir, fmt.Sprintf(".s.PGSQL.%d", pgBouncerPort))
+			conn, err := new(net.Dialer).DialContext(ctx, "unix", socket)
 			if err != nil {
 				return err
 			}

@@ -58,10 +58,11 @@ func (r *run) faults(ctx context.Context) error {
 }
 
 // unusedSessions are those that nobody has asked anything on.
-const unusedSessions = "select usename, count(*) from pg_stat_activity where usename like 't__' and query = '' group by 1"
+const unusedSessions = `select usename, count(*) from pg_stat_activity
+	where usename like 't__' and query = '' group by 1`
 
-// watch looks for more unused sessions than the budget allows, until ctx ends. One that was just handed over is nothing yet
-// but unused, and so is one that ends.
+// watch looks for more unused sessions than the budget allows, until ctx ends. One that was just handed over is
+// nothing yet but unused, and so is one that ends.
 func (r *run) watch(ctx context.Context) error {
 	tick := time.NewTicker(watchEvery)
 	defer tick.Stop()
@@ -152,7 +153,8 @@ func (r *run) descriptors(ctx context.Context) (int, error) {
 func (r *run) held(ctx context.Context) (n int, err error) {
 	for t := range tenants {
 		for _, d := range []testbed.Distance{killed, kept} {
-			held, err := r.Metric(ctx, testbed.Edge, fmt.Sprintf("headstart_connections_unused{destination=\"%s-%s\"}", d.Name, nameOf(t)))
+			held, err := r.Metric(ctx, testbed.Edge,
+				fmt.Sprintf("headstart_connections_unused{destination=\"%s-%s\"}", d.Name, nameOf(t)))
 			if err != nil {
 				return 0, err
 			}

@@ -1,5 +1,5 @@
-// Package tenants has many tenants' programs open sessions on one node, with a database user for each tenant, while servers
-// and the daemon are killed; and counts what must not be.
+// Package tenants has many tenants' programs open sessions on one node, with a database user for each tenant, while
+// servers and the daemon are killed; and counts what must not be.
 package tenants
 
 import (
@@ -54,12 +54,19 @@ func Run(ctx context.Context, c Config) (_ Counts, err error) {
 		name := nameOf(t)
 		secrets[name] = "hunter2-of-" + name
 		for i, d := range []testbed.Distance{killed, kept} {
-			fmt.Fprintf(&list, "- name: %s-%s\n  namespaces: [%s]\n  origin: node\n  unused: %d\n  postgres: {address: \"%s:%d\", user: %s, database: %s, credentialsSecret: %s%s}\n",
-				d.Name, name, name, unused, at(i), testbed.PostgresPort, name, testbed.FarmDatabase, name, map[testbed.Distance]string{killed: ", tls: {" + testbed.FarmRoots + "}"}[d])
+			secured := ""
+			if d == killed {
+				secured = ", tls: {" + testbed.FarmRoots + "}"
+			}
+			fmt.Fprintf(&list, "- name: %s-%s\n  namespaces: [%s]\n  origin: node\n  unused: %d\n",
+				d.Name, name, name, unused)
+			fmt.Fprintf(&list, "  postgres: {address: \"%s:%d\", user: %s, database: %s, credentialsSecret: %s%s}\n",
+				at(i), testbed.PostgresPort, name, testbed.FarmDatabase, name, secured)
 		}
 	}
 	farm, err := testbed.OpenFarm(ctx, testbed.FarmConfig{
-		Config:    testbed.Config{Name: "hstenant", BinDir: c.BinDir, WorkDir: c.WorkDir, Subnet: netip.MustParsePrefix("10.251.0.0/16"), Progress: c.Progress},
+		Config: testbed.Config{Name: "hstenant", BinDir: c.BinDir, WorkDir: c.WorkDir,
+			Subnet: netip.MustParsePrefix("10.251.0.0/16"), Progress: c.Progress},
 		Distances: []testbed.Distance{killed, kept}, Settings: []string{"max_connections = 300"},
 		Destinations: list.String(), Secrets: secrets})
 	if err != nil {
@@ -74,7 +81,8 @@ func Run(ctx context.Context, c Config) (_ Counts, err error) {
 	}
 	for t := range tenants {
 		for _, s := range farm.Servers {
-			err = errors.Join(err, s.Postgres.Exec(ctx, fmt.Sprintf("create role %s login password '%s'", nameOf(t), secrets[nameOf(t)])))
+			role := fmt.Sprintf("create role %s login password '%s'", nameOf(t), secrets[nameOf(t)])
+			err = errors.Join(err, s.Postgres.Exec(ctx, role))
 		}
 	}
 	if err != nil {
@@ -97,8 +105,8 @@ type run struct {
 // warmSessions are each tenant's before a daemon holds connections for it, or is looked at.
 const warmSessions = 5
 
-// all runs all tenants with faults, and then once more without, to see what a daemon is left with. A control plane that has
-// just begun deals no connections at first, since others may hold them still.
+// all runs all tenants with faults, and then once more without, to see what a daemon is left with. A control plane
+// that has just begun deals no connections at first, since others may hold them still.
 func (r *run) all(ctx context.Context, handovers int) (Counts, error) {
 	if err := r.tenants(ctx, "first", warmSessions); err != nil {
 		return Counts{}, err
@@ -155,7 +163,8 @@ func (r *run) tenants(ctx context.Context, phase string, each int) error {
 	}
 	err = errors.Join(g.Wait(), gate.Close(), heard())
 	now := r.verdict.counts()
-	r.progress(fmt.Sprintf("%s: %d sessions so far, %d of them had waited, %d failed", phase, now.Handovers, now.Waited, now.Failed))
+	r.progress(fmt.Sprintf("%s: %d sessions so far, %d of them had waited, %d failed", phase, now.Handovers,
+		now.Waited, now.Failed))
 	return err
 }
 

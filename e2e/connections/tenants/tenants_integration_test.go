@@ -21,8 +21,9 @@ func TestMain(m *testing.M) {
 }
 
 func TestTenants(t *testing.T) {
-	c, err := tenants.Run(t.Context(), tenants.Config{BinDir: programtest.Path(t, "."), WorkDir: t.TempDir(), Handovers: *handovers,
-		Progress: func(step string) { t.Log(step) }})
+	c, err := tenants.Run(t.Context(), tenants.Config{BinDir: programtest.Path(t, "."), WorkDir: t.TempDir(),
+		Handovers: *handovers,
+		Progress:  func(step string) { t.Log(step) }})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -31,6 +32,7 @@ func TestTenants(t *testing.T) {
 		t.Errorf("%d hand-overs", c.Handovers)
 	}
 	if c.CrossTenant+c.Reused+c.Lost+c.Over+c.Leaks > 0 {
-		t.Errorf("%d of another tenant, %d reused, %d lost, %d times over the budget, %d leaks: %q", c.CrossTenant, c.Reused, c.Lost, c.Over, c.Leaks, c.Said)
+		t.Errorf("%d of another tenant, %d reused, %d lost, %d times over the budget, %d leaks: %q", c.CrossTenant,
+			c.Reused, c.Lost, c.Over, c.Leaks, c.Said)
 	}
 }

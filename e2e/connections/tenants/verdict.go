@@ -12,10 +12,11 @@ import (
 
 // Counts are what was seen.
 type Counts struct {
-	// Handovers are sessions that programs have had. Of those Waited were there before. Failed are those that they have not
-	// had: a server or the daemon was away.
+	// Handovers are sessions that programs have had. Of those Waited were there before. Failed are those that they
+	// have not had: a server or the daemon was away.
 	Handovers, Waited, Failed int
-	// All that follow must be 0. CrossTenant are sessions of another tenant's user, or with its mark; Reused those that somebody has had before.
+	// All that follow must be 0. CrossTenant are sessions of another tenant's user, or with its mark; Reused those
+	// that somebody has had before.
 	CrossTenant, Reused int
 	// Lost are sessions without TLS that have ended by themselves.
 	Lost int

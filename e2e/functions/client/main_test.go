@@ -66,7 +66,8 @@ func TestAProgramsFirstByteIsItsAnswer(t *testing.T) {
 func TestWhatCannotBeDone(t *testing.T) {
 	for _, args := range [][]string{
 		nil, {"tcp", "dial"}, {"tcp", "dial", "127.0.0.1:1"}, {"tcp", "fly", "there"}, {"fax", "dial", "there"},
-		{"tcp", "descriptor", "orders"}, {"tcp", "fetch", "orders"}, {"tcp", "socket", "orders"}, {"tcp", "dial", "there", "twice"},
+		{"tcp", "descriptor", "orders"}, {"tcp", "fetch", "orders"}, {"tcp", "socket", "orders"},
+		{"tcp", "dial", "there", "twice"},
 		{"postgres", "socket", "orders"}, {"exec", "/none", "x"},
 	} {
 		if err := run(time.Now(), args); err == nil {

@@ -120,7 +120,8 @@ func openTLS(ctx context.Context, way, target string) (asker, error) {
 	}
 	pool := x509.NewCertPool()
 	pool.AppendCertsFromPEM(pem)
-	c, err := (&tls.Dialer{Config: &tls.Config{MinVersion: tls.VersionTLS13, RootCAs: pool}}).DialContext(ctx, "tcp", target)
+	config := &tls.Config{MinVersion: tls.VersionTLS13, RootCAs: pool}
+	c, err := (&tls.Dialer{Config: config}).DialContext(ctx, "tcp", target)
 	return echo{c}, err
 }
 
@@ -134,7 +135,8 @@ type postgres struct {
 func openPostgres(ctx context.Context, way, target string) (*postgres, error) {
 	said := target
 	if way != "dial" {
-		said = fmt.Sprintf("host=%s%s user=%s dbname=%s", sockets, target, os.Getenv("CLIENT_USER"), os.Getenv("CLIENT_DATABASE"))
+		said = fmt.Sprintf("host=%s%s user=%s dbname=%s", sockets, target, os.Getenv("CLIENT_USER"),
+			os.Getenv("CLIENT_DATABASE"))
 	}
 	config, err := pgx.ParseConfig(said)
 	if err != nil {
@@ -142,7 +144,9 @@ func openPostgres(ctx context.Context, way, target string) (*postgres, error) {
 	}
 	config.DefaultQueryExecMode = pgx.QueryExecModeExec // one round trip for each query
 	if way != "dial" && way != "socket" {
-		config.DialFunc = func(ctx context.Context, _, _ string) (net.Conn, error) { return connect(ctx, way, target, "") }
+		config.DialFunc = func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return connect(ctx, way, target, "")
+		}
 	}
 	conn, err := pgx.ConnectConfig(ctx, config)
 	return &postgres{conn: conn}, err

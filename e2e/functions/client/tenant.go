@@ -21,7 +21,8 @@ const (
 )
 
 // whose asks whose session it is, and marks it.
-const whose = `select current_user, pg_backend_pid(), (select backend_start from pg_stat_activity where pid = pg_backend_pid()),
+const whose = `select current_user, pg_backend_pid(),
+	(select backend_start from pg_stat_activity where pid = pg_backend_pid()),
 	coalesce(current_setting('client.marker', true), ''), set_config('client.marker', current_user, false)`
 
 // tenant opens one session after the other.

@@ -44,11 +44,13 @@ func open(ctx context.Context, o result.Options) (*bench, func() error, error) {
 		return nil, nil, err
 	}
 	farm, err := testbed.OpenFarm(ctx, testbed.FarmConfig{
-		Config: testbed.Config{Name: "hsconn", BinDir: o.Bin, WorkDir: work, Subnet: netip.MustParsePrefix("10.249.0.0/16"),
+		Config: testbed.Config{Name: "hsconn", BinDir: o.Bin, WorkDir: work,
+			Subnet:   netip.MustParsePrefix("10.249.0.0/16"),
 			Progress: result.Progress},
 		Distances: []testbed.Distance{loopback, lan, near, far},
 		// The log tells when a session is there, and the server's own cost of a query is as small as can be.
-		Settings: []string{sessionsMost, "log_connections = on", "log_line_prefix = '%m [%p] '", "log_timezone = 'UTC'"},
+		Settings: []string{sessionsMost, "log_connections = on", "log_line_prefix = '%m [%p] '",
+			"log_timezone = 'UTC'"},
 	})
 	if err != nil {
 		return nil, nil, err
@@ -59,9 +61,10 @@ func open(ctx context.Context, o result.Options) (*bench, func() error, error) {
 		return farm.Close()
 	}
 	var archive bytes.Buffer
-	err = ociimage.Build(&archive, ociimage.Image{Ref: image, Entrypoint: []string{"/client"}, Files: map[string]ociimage.File{
-		"/client":    {Source: filepath.Join(o.Bin, "client"), Mode: 0o755},
-		"/roots.pem": {Content: farm.Authority.PEM, Mode: 0o644}}})
+	err = ociimage.Build(&archive, ociimage.Image{Ref: image, Entrypoint: []string{"/client"},
+		Files: map[string]ociimage.File{
+			"/client":    {Source: filepath.Join(o.Bin, "client"), Mode: 0o755},
+			"/roots.pem": {Content: farm.Authority.PEM, Mode: 0o644}}})
 	if err == nil {
 		err = farm.Import(ctx, archive.Bytes())
 	}

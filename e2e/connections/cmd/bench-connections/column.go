@@ -30,7 +30,8 @@ type column struct {
 // column returns the client of a kind that is connected in a way. suffix tells one destination from another.
 func (b *bench) column(kind, way string, d testbed.Distance, suffix string, more ...string) *column {
 	s := b.at(d)
-	c := &column{way: way, Distance: d, program: program{name: fmt.Sprintf("%s-%s-%s%s", kind, way, d.Name, suffix), image: image,
+	c := &column{way: way, Distance: d, program: program{
+		name: fmt.Sprintf("%s-%s-%s%s", kind, way, d.Name, suffix), image: image,
 		env: map[string]string{"CLIENT_USER": testbed.FarmUser, "CLIENT_DATABASE": testbed.FarmDatabase}}}
 	protocol := kind
 	if kind == connections.Hot || kind == hold {
@@ -46,7 +47,8 @@ func (b *bench) column(kind, way string, d testbed.Distance, suffix string, more
 		c.by, target, by = connect, b.address(protocol, s), "dial"
 		if protocol == "postgres" {
 			// The daemon speaks TLS with the server. A program that insists on it would have to by itself.
-			target = fmt.Sprintf("host=%s port=%d user=%s dbname=%s sslmode=disable", s.Address, testbed.PostgresPort, testbed.FarmUser, testbed.FarmDatabase)
+			target = fmt.Sprintf("host=%s port=%d user=%s dbname=%s sslmode=disable", s.Address, testbed.PostgresPort,
+				testbed.FarmUser, testbed.FarmDatabase)
 		}
 		c.env["CLIENT_PASSWORD"] = "not-the-server-s"
 	case descriptor:
@@ -69,7 +71,8 @@ func onceOnly(c *column) *column {
 func (b *bench) address(kind string, s *testbed.Servers) string {
 	switch kind {
 	case "postgres":
-		return fmt.Sprintf("host=%s port=%d user=%s password=%s dbname=%s sslmode=verify-full sslrootcert=/roots.pem", s.Address, testbed.PostgresPort,
+		return fmt.Sprintf("host=%s port=%d user=%s password=%s dbname=%s sslmode=verify-full sslrootcert=/roots.pem",
+			s.Address, testbed.PostgresPort,
 			testbed.FarmUser, b.farm.Password, testbed.FarmDatabase)
 	case "redis":
 		return fmt.Sprintf("%s:%d", s.Address, testbed.FarmRedisPort)
@@ -89,7 +92,8 @@ func (b *bench) rounds(ctx context.Context, what string, n int, columns ...*colu
 			}
 		}
 		if round%progressEvery == 0 {
-			result.Progress(fmt.Sprintf("%s, round %d of %d, %s", what, round+1, warmUps+n, time.Since(began).Round(time.Second)))
+			result.Progress(fmt.Sprintf("%s, round %d of %d, %s", what, round+1, warmUps+n,
+				time.Since(began).Round(time.Second)))
 		}
 		first := round % len(columns)
 		for _, c := range slices.Concat(columns[first:], columns[:first]) {
@@ -105,8 +109,8 @@ func (b *bench) rounds(ctx context.Context, what string, n int, columns ...*colu
 	return nil
 }
 
-// awaitTimeout is longer than a control plane that has just begun waits before it lets nodes hold connections, which others
-// may hold still.
+// awaitTimeout is longer than a control plane that has just begun waits before it lets nodes hold connections, which
+// others may hold still.
 const awaitTimeout = time.Minute
 
 // await waits until connections wait for all programs that want such.

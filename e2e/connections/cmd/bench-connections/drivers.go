@@ -44,7 +44,8 @@ func (b *bench) drivers(ctx context.Context, part *connections.Part) error {
 	for _, name := range names {
 		p := connections.Point{Point: cache.Point{Case: name}}
 		for _, way := range []string{direct, socket} {
-			trips := (by[name+way+far.Name].median(first) - by[name+way+loopback.Name].median(first)) / milliseconds(far.RTT)
+			here, there := by[name+way+loopback.Name], by[name+way+far.Name]
+			trips := (there.median(first) - here.median(first)) / milliseconds(far.RTT)
 			part.Figures["round_trips_"+strings.ReplaceAll(name, "-", "_")+"_"+way] = trips
 			p.Values = append(p.Values, cache.Value{Name: "round trips, " + way, Value: trips})
 		}
@@ -56,7 +57,8 @@ func (b *bench) drivers(ctx context.Context, part *connections.Part) error {
 // driver returns a program with a driver.
 func (b *bench) driver(name, way string, d testbed.Distance) *column {
 	s := b.at(d)
-	c := &column{way: way, Distance: d, program: program{name: fmt.Sprintf("%s-%s-%s", name, way, d.Name), image: asking.Ref,
+	c := &column{way: way, Distance: d, program: program{
+		name: fmt.Sprintf("%s-%s-%s", name, way, d.Name), image: asking.Ref,
 		destination: "postgres-" + d.Name}}
 	if name == "redis-py" {
 		c.destination = "redis-" + d.Name

@@ -39,7 +39,8 @@ func (b *bench) tcp(ctx context.Context, part *connections.Part) error {
 	if err := b.rounds(ctx, "connections over other distances", b.Repetitions, more...); err != nil {
 		return err
 	}
-	part.Figures[connections.InheritedFar] = by[descriptor+far.Name].median(usable) / by[descriptor+loopback.Name].median(usable)
+	part.Figures[connections.InheritedFar] =
+		by[descriptor+far.Name].median(usable) / by[descriptor+loopback.Name].median(usable)
 	for _, c := range []*column{dialled, asked, inherits} {
 		part.Points = append(part.Points, c.point("tcp", true))
 	}
@@ -74,7 +75,8 @@ func (b *bench) postgres(ctx context.Context, part *connections.Part) error {
 	part.Figures[connections.FirstQuery50] = at50.median(first) / at50.median(again)
 	part.Figures[connections.FirstQueryVsDirect] = at10.median(first) / by[direct+near.Name].median(first)
 	part.Figures[connections.FirstQueryVsPgBouncer] = at10.median(first) / by[pgBouncer+near.Name].median(first)
-	for name, d := range map[string]testbed.Distance{connections.Lifetime10: near, connections.Lifetime50: far, connections.LifetimeLoopback: loopback} {
+	for name, d := range map[string]testbed.Distance{connections.Lifetime10: near, connections.Lifetime50: far,
+		connections.LifetimeLoopback: loopback} {
 		ours, theirs := lives[socket+d.Name], lives[direct+d.Name]
 		part.Figures[name] = ours.median(lifetime) / theirs.median(lifetime)
 		part.Figures["p99_"+name] = ours.q(lifetime, 0.99) / theirs.q(lifetime, 0.99)
@@ -86,7 +88,8 @@ func (b *bench) postgres(ctx context.Context, part *connections.Part) error {
 		}
 		part.Points = append(part.Points, c.point(what, false))
 	}
-	part.Notes = append(part.Notes, "PgBouncer's programs are run by containerd alone: no pod of one machine can mount its socket")
+	part.Notes = append(part.Notes,
+		"PgBouncer's programs are run by containerd alone: no pod of one machine can mount its socket")
 	return nil
 }
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"strings"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -15,7 +16,8 @@ import (
 )
 
 const (
-	// hotQueries of each size are one program's, and one in hotShare of the repetitions is measured: each is a median of many.
+	// hotQueries of each size are one program's, and one in hotShare of the repetitions is measured: each is a median
+	// of many.
 	hotQueries = "501"
 	hotShare   = 5
 )
@@ -23,9 +25,10 @@ const (
 // hot compares queries on open sessions.
 func (b *bench) hot(ctx context.Context, part *connections.Part) error {
 	for _, d := range []testbed.Distance{loopback, lan} {
-		direct, ours, theirs := b.column(connections.Hot, direct, d, "", hotQueries), b.column(connections.Hot, socket, d, "", hotQueries),
-			b.column(connections.Hot, pgBouncer, d, "", hotQueries)
-		if err := b.rounds(ctx, "open sessions over "+d.Name, max(1, b.Repetitions/hotShare), direct, ours, theirs); err != nil {
+		by := func(way string) *column { return b.column(connections.Hot, way, d, "", hotQueries) }
+		direct, ours, theirs := by(direct), by(socket), by(pgBouncer)
+		n := max(1, b.Repetitions/hotShare)
+		if err := b.rounds(ctx, "open sessions over "+d.Name, n, direct, ours, theirs); err != nil {
 			return err
 		}
 		for name, size := range map[string]func(ran) time.Duration{
@@ -40,7 +43,8 @@ func (b *bench) hot(ctx context.Context, part *connections.Part) error {
 			worse(name, microsecondsInOne*(ours.median(size)-direct.median(size)))
 			worse(connections.HotVsPgBouncer, ours.median(size)/theirs.median(size))
 			for _, c := range []*column{direct, ours, theirs} {
-				part.Points = append(part.Points, connections.Point{Point: cache.Point{Case: fmt.Sprintf("%s, %s, %s", d.Name, name[len("hot_added_us_"):], c.way),
+				what := fmt.Sprintf("%s, %s, %s", d.Name, strings.TrimPrefix(name, "hot_added_us_"), c.way)
+				part.Points = append(part.Points, connections.Point{Point: cache.Point{Case: what,
 					Values: []cache.Value{{Name: "query us", Value: microsecondsInOne * c.median(size)}}}})
 			}
 		}
@@ -91,8 +95,11 @@ func (b *bench) memory(ctx context.Context, part *connections.Part) error {
 	}
 	each := float64(held.rss-before) / kibibyte / (holders * heldEach)
 	part.Figures[connections.DaemonMemory] = each
-	part.Points = []connections.Point{{Point: cache.Point{Case: fmt.Sprintf("%d sessions", holders*heldEach), Values: []cache.Value{
-		{Name: "daemon before MiB", Value: float64(before) / kibibyte / kibibyte}, {Name: "with them MiB", Value: float64(held.rss) / kibibyte / kibibyte},
+	const mebibyte = kibibyte * kibibyte
+	what := fmt.Sprintf("%d sessions", holders*heldEach)
+	part.Points = []connections.Point{{Point: cache.Point{Case: what, Values: []cache.Value{
+		{Name: "daemon before MiB", Value: float64(before) / mebibyte},
+		{Name: "with them MiB", Value: float64(held.rss) / mebibyte},
 		{Name: "of them pass the daemon", Value: held.pumped}, {Name: "KiB each", Value: each}}}}}
 	return nil
 }

@@ -35,8 +35,8 @@ type program struct {
 	env         map[string]string
 	destination string // empty: it has none
 	by          string // connections-by; empty: socket
-	// pgBouncer is mounted at /pgbouncer; nil: none. No pod can mount a node's socket by a job of one machine: containerd
-	// runs the container by itself.
+	// pgBouncer is mounted at /pgbouncer; nil: none. No pod can mount a node's socket by a job of one machine:
+	// containerd runs the container by itself.
 	pgBouncer *testbed.PgBouncer
 }
 
@@ -90,7 +90,8 @@ func (p program) manifest() string {
 			fmt.Fprintf(&m, "        headstart.dev/connections-by: %s\n", p.by)
 		}
 	}
-	fmt.Fprintf(&m, "    spec:\n      runtimeClassName: headstart\n      restartPolicy: Never\n      containers:\n      - name: client\n        image: %s\n", p.image)
+	m.WriteString("    spec:\n      runtimeClassName: headstart\n      restartPolicy: Never\n      containers:\n")
+	fmt.Fprintf(&m, "      - name: client\n        image: %s\n", p.image)
 	list, _ := json.Marshal(p.args) // strings always can be
 	fmt.Fprintf(&m, "        args: %s\n        env:\n", list)
 	for name, value := range p.env {
@@ -101,7 +102,8 @@ func (p program) manifest() string {
 
 // byContainerd runs the program by containerd alone.
 func (b *bench) byContainerd(ctx context.Context, p program) (said string, err error) {
-	args := []string{"--address", filepath.Join(b.farm.RunDir(), testbed.Edge, "containerd.sock"), "--namespace", nodeapi.ContainerdNamespace,
+	args := []string{"--address", filepath.Join(b.farm.RunDir(), testbed.Edge, "containerd.sock"),
+		"--namespace", nodeapi.ContainerdNamespace,
 		"run", "--rm", "--mount", "type=bind,src=" + p.pgBouncer.Dir + ",dst=/pgbouncer,options=rbind:ro"}
 	for name, value := range p.env {
 		args = append(args, "--env", name+"="+value)

@@ -46,7 +46,8 @@ func (b *bench) sandbox(ctx context.Context, part *connections.Part) error {
 		}
 		p := c.point("origin sandbox", false)
 		late := connections.Quantile(excess, 0.5)
-		p.Values = append(p.Values, cache.Value{Name: "ready before main ms", Value: connections.Quantile(earlier, 0.5)},
+		p.Values = append(p.Values,
+			cache.Value{Name: "ready before main ms", Value: connections.Quantile(earlier, 0.5)},
 			cache.Value{Name: "excess ms", Value: late})
 		part.Points = append(part.Points, p)
 		part.Figures[connections.AheadExcess] = max(part.Figures[connections.AheadExcess], late)

@@ -20,12 +20,14 @@ func (b *bench) tenants(ctx context.Context, part *connections.Part) error {
 	if err != nil {
 		return err
 	}
-	for name, n := range map[string]int{connections.CrossTenant: c.CrossTenant, connections.Reused: c.Reused, connections.Leaks: c.Leaks,
+	for name, n := range map[string]int{connections.CrossTenant: c.CrossTenant, connections.Reused: c.Reused,
+		connections.Leaks:          c.Leaks,
 		connections.BudgetExceeded: c.Over, connections.SessionsLost: c.Lost} {
 		part.Figures[name] = float64(n)
 	}
 	part.Notes = append(part.Notes, c.Said...)
 	part.Points = []connections.Point{{Point: cache.Point{Case: "sessions of 20 tenants", Values: []cache.Value{
-		{Name: "opened", Value: float64(c.Handovers)}, {Name: "had waited", Value: float64(c.Waited)}, {Name: "failed", Value: float64(c.Failed)}}}}}
+		{Name: "opened", Value: float64(c.Handovers)}, {Name: "had waited", Value: float64(c.Waited)},
+		{Name: "failed", Value: float64(c.Failed)}}}}}
 	return nil
 }
