@@ -95,7 +95,9 @@ func once(ctx context.Context, began time.Time, kind, way, target string, times 
 		return fmt.Errorf("connecting: %w", err)
 	}
 	defer a.close()
-	r.Usable = time.Since(began)
+	if kind != "redis" { // whose client connects when it is asked
+		r.Usable = time.Since(began)
+	}
 	if err := a.ask(ctx); err != nil {
 		return fmt.Errorf("asking: %w", err)
 	}

@@ -7,7 +7,7 @@ import "time"
 type Report struct {
 	Nonce string    `json:"nonce"`
 	Began time.Time `json:"began"` // of main
-	// Usable is when it had a connection, First when it had the first answer. Redis' client says only when it answers.
+	// Usable is when it had a connection, First when it had the first answer. Redis' client does not say the former.
 	Usable time.Duration `json:"usable"`
 	First  time.Duration `json:"first"`
 	// Again is the same once more, of several the median.
