@@ -75,7 +75,8 @@ func headstart(t *testing.T, stdin string, args ...string) string {
 func up(t *testing.T, state string) (stop func(...syscall.Signal) string) {
 	t.Helper()
 	cmd := exec.Command(filepath.Join(os.Getenv("HEADSTART_BIN"), "headstart"), "up", "--run-dir", upRunDir, "--name", upName,
-		"--state-dir", state, "--subnet", "10.215.0.0/16", "--stores", upStores(t, state), "--destinations", upDestinations(t, state),
+		"--state-dir", state, "--subnet", "10.215.0.0/16", "--stores", upStores(t, state),
+		"--destinations", upDestinations(t, state),
 		"--secrets-dir", upSecrets(state))
 	said := &ready{is: make(chan struct{}), stops: make(chan struct{})}
 	cmd.Stderr = said
@@ -126,11 +127,12 @@ func upStores(t *testing.T, state string) (path string) {
 	return path
 }
 
-// upDestinations writes the operator's list of destinations: one that no name server knows.
+// upDestinations writes the operator's list of destinations: one whose secret is missing.
 func upDestinations(t *testing.T, state string) (path string) {
 	t.Helper()
 	path = filepath.Join(state, "destinations.yaml")
-	if err := os.WriteFile(path, []byte("- {name: ledger, tcp: {address: 'ledger.invalid:7000'}}"), 0o600); err != nil {
+	list := "- {name: ledger, postgres: {address: 'db:5432', user: app, credentialsSecret: ledger}}"
+	if err := os.WriteFile(path, []byte(list), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	return path
