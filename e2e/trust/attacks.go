@@ -238,6 +238,7 @@ var Attacks = []Attack{
 	{Daemon, Host, "shim/cmd/containerd-shim-headstart-v2", "TestAttackOfTheDaemonBySockets", Integration},
 	{Daemon, Host, "shim/nodeapi/streams", "TestAttackOfTheDaemonByAddresses", ""},
 	{Daemon, Host, "shim/nodeapi/streams", "TestAttackOfTheDaemonByStreams", ""},
+	{Daemon, Host, "shim/nodeapi/streams", "TestAttackOfTheDaemonByTargets", ""},
 	{Daemon, Host, "shim/runtime", "TestAttackOfTheDaemonByBytes", ""},
 	{Daemon, Host, "shim/runtime", "TestAttackOfTheDaemonOnTheNodesNetwork", ""},
 	{Daemon, Host, "shim/runtime", "TestAttackOfTheDaemonByItsSocket", ""},

@@ -277,8 +277,16 @@ func (s *Shim) hear(c *conversation, m message) {
 	}
 	for at := range targets {
 		if _, asked := s.ahead[at]; !asked && c != nil {
+			select {
+			case c.fetches <- struct{}{}:
+			default:
+				continue // the daemon changes its targets faster than it answers
+			}
 			s.ahead[at] = nil
-			c.work.Go(func() { s.fetch(c, at) })
+			c.work.Go(func() {
+				defer func() { <-c.fetches }()
+				s.fetch(c, at)
+			})
 		}
 	}
 }

@@ -90,6 +90,8 @@ type conversation struct {
 	hear func(message)
 	over chan struct{}
 	work sync.WaitGroup
+	// fetches are the questions ahead that are open: one for each of the most targets.
+	fetches chan struct{}
 
 	mu      sync.Mutex
 	last    uint64
@@ -97,7 +99,8 @@ type conversation struct {
 }
 
 func newConversation(c *net.UnixConn) *conversation {
-	return &conversation{conn: c, over: make(chan struct{}), waiting: map[uint64]chan parcel{}}
+	return &conversation{conn: c, over: make(chan struct{}), fetches: make(chan struct{}, TargetsLimit),
+		waiting: map[uint64]chan parcel{}}
 }
 
 // run holds the conversation until one side ends it, or ctx ends. It returns when all work is done that belongs to it.
