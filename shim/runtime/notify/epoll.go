@@ -212,7 +212,10 @@ func (j job) do() {
 	defer unix.Close(connection)
 	// What Go has there is back at the end.
 	before, err := unix.FcntlInt(uintptr(j.number), unix.F_DUPFD_CLOEXEC, unix.Stderr+1)
-	if unix.Dup3(connection, j.number, unix.O_CLOEXEC) != nil {
+	if unix.Dup3(connection, j.number, unix.O_CLOEXEC) != nil { // the program has closed it meanwhile
+		if err == nil {
+			_ = unix.Close(before)
+		}
 		return
 	}
 	for _, p := range j.polls {

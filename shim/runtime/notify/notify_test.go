@@ -2,9 +2,11 @@ package notify
 
 import (
 	"context"
+	"errors"
 	"net"
 	"net/netip"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"testing"
 
@@ -76,6 +78,31 @@ func TestDescribe(t *testing.T) {
 	}
 	if !fresh(socket) || fresh(epoll) {
 		t.Error("a new socket is not told from another descriptor")
+	}
+}
+
+// A socket that its program has closed before it is registered leaves nothing open.
+func TestRegisterWhatIsClosed(t *testing.T) {
+	program := exec.Command("cat")
+	in, err := program.StdinPipe()
+	if err := errors.Join(err, program.Start()); err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		in.Close()
+		if err := program.Wait(); err != nil {
+			t.Error(err)
+		}
+	}()
+	const number = 200 // which the program has not
+	if err := unix.Dup3(0, number, unix.O_CLOEXEC); err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(number)
+	before := open(t)
+	job{tid: program.Process.Pid, number: number}.do()
+	if now := open(t); now > before {
+		t.Errorf("%d descriptors, %d before", now, before)
 	}
 }
 
