@@ -12,6 +12,8 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/headstart-mesh/headstart/shim/nodeapi/descriptors"
 )
 
@@ -20,6 +22,12 @@ var (
 	ErrNoShim = errors.New("the sandbox's shim is not there")
 	// ErrUnclear is of Join: the shim may have the streams, or not. Nobody else is to read them: close them.
 	ErrUnclear = errors.New("the sandbox's shim has not said whether it has the streams")
+)
+
+// Pauses after a connection that cannot be taken, which double: a listener that fails at once would keep a core busy.
+const (
+	acceptPause     = 50 * time.Millisecond
+	acceptPauseMost = time.Second
 )
 
 // Hub is the daemon's side, of all sandboxes.
@@ -62,13 +70,23 @@ func (h *Hub) Serve(ctx context.Context) func(net.Listener) error {
 			defer close(closed)
 			_ = l.Close() // Accept says so
 		})()
+		pause := acceptPause
 		for {
 			conn, err := l.Accept()
 			switch {
 			case err == nil:
+				pause = acceptPause
 			case ctx.Err() != nil:
 				<-closed
 				return nil
+			case passes(err):
+				h.log.Warn("no connection of a shim can be taken now", "error", err)
+				select {
+				case <-time.After(pause):
+				case <-ctx.Done():
+				}
+				pause = min(2*pause, acceptPauseMost)
+				continue
 			default:
 				return fmt.Errorf("taking connections of shims: %w", err)
 			}
@@ -80,6 +98,12 @@ func (h *Hub) Serve(ctx context.Context) func(net.Listener) error {
 			})
 		}
 	}
+}
+
+// passes tells whether a listener's error is of one connection, or until the process or the machine has descriptors
+// again.
+func passes(err error) bool {
+	return errors.Is(err, unix.EMFILE) || errors.Is(err, unix.ENFILE) || errors.Is(err, unix.ECONNABORTED)
 }
 
 // unixOf is the connection of a listener, which may count it.
