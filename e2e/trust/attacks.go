@@ -134,6 +134,8 @@ var Attacks = []Attack{
 	{Function, Traffic, "shim/ingress", "TestLoadsThatProgramsReport", ""},
 	{Function, Host, "shim/sandboxes", "TestLinksOutOfTheTree", ""},
 	{Function, Host, "shim/nodeapi/streams", "TestAttackOfTheProgramByItsConnection", Integration},
+	{Function, Room, "shim/runtime/notify", "TestAttackAProgramHasManyEpolls", ""},
+	{Function, Room, "shim/runtime/notify", "TestAttackAProgramConnectsInALoop", ""},
 	{Function, Room, "shim/objects", "TestAttackKeptFilesAreOpenedAgain", ""},
 	{Function, Room, "shim/objects", "TestAttackAQuestionOfAStarvedNamespace", ""},
 	{Function, Room, "shim/functionapi", "TestTooManyCalls", ""},

@@ -7,6 +7,7 @@ import (
 	"os"
 	"runtime"
 	"sync"
+	"sync/atomic"
 	"time"
 	"unsafe"
 
@@ -21,6 +22,11 @@ const (
 	askingLimit = 64
 	// urgent is the niceness of a thread that answers calls: a program waits for it, for some microseconds each time.
 	urgent = -10
+	// urgentLimit is how many calls of a container are urgent, which are those of its start. A program that connects in
+	// a loop gets no more than its share of the node.
+	urgentLimit = 64
+	// mostNice less the kernel's number of a thread's priority is its niceness.
+	mostNice = 20
 	// answeredLimit is how many interrupted calls are remembered.
 	answeredLimit = 256
 )
@@ -64,6 +70,7 @@ type calls struct {
 	fd    int
 	asker Asker
 	fixer *fixer
+	came  *atomic.Int64 // calls of all the container's listeners
 
 	places chan struct{}
 	asking sync.WaitGroup
@@ -76,8 +83,8 @@ type calls struct {
 	answered map[uint64]bool
 }
 
-func newCalls(fd int, asker Asker, f *fixer) *calls {
-	c := &calls{fd: fd, asker: asker, fixer: f, places: make(chan struct{}, askingLimit), answered: map[uint64]bool{}}
+func newCalls(fd int, asker Asker, f *fixer, came *atomic.Int64) *calls {
+	c := &calls{fd: fd, asker: asker, fixer: f, came: came, places: make(chan struct{}, askingLimit), answered: map[uint64]bool{}}
 	c.ctx, c.cancel = context.WithCancel(context.Background())
 	return c
 }
@@ -92,7 +99,7 @@ func (c *calls) answer(wake int) {
 	// The program's thread waits for this one. (An older kernel, before 6.6, wakes it elsewhere.)
 	_, _, _ = unix.Syscall(unix.SYS_IOCTL, uintptr(c.fd), unix.SECCOMP_IOCTL_NOTIF_SET_FLAGS,
 		unix.SECCOMP_USER_NOTIF_FD_SYNC_WAKE_UP)
-	_ = unix.Setpriority(unix.PRIO_PROCESS, unix.Gettid(), urgent) // without it the thread is as good as others
+	ordinary := c.hasten()
 	rehearse()
 	for {
 		ready := []unix.PollFd{{Fd: int32(c.fd), Events: unix.POLLIN}, {Fd: int32(wake)}}
@@ -104,6 +111,9 @@ func (c *calls) answer(wake int) {
 		var q call // the kernel takes none that is not empty
 		if ioctl(c.fd, unix.SECCOMP_IOCTL_NOTIF_RECV, unsafe.Pointer(&q)) != nil {
 			continue // it was interrupted meanwhile
+		}
+		if c.came.Add(1) > urgentLimit {
+			ordinary()
 		}
 		at, is := address(q)
 		if !is || !c.asker.Targets(at) {
@@ -136,6 +146,19 @@ func (c *calls) answer(wake int) {
 	}
 }
 
+// hasten makes the thread urgent, if the container has not connected often. ordinary takes that back, once.
+func (c *calls) hasten() (ordinary func()) {
+	thread := unix.Gettid()
+	before, err := unix.Getpriority(unix.PRIO_PROCESS, thread)
+	if err != nil || c.came.Load() >= urgentLimit {
+		return func() {}
+	}
+	_ = unix.Setpriority(unix.PRIO_PROCESS, thread, urgent) // without it the thread is as good as others
+	return sync.OnceFunc(func() {
+		_ = unix.Setpriority(unix.PRIO_PROCESS, thread, mostNice-before) // which always may be
+	})
+}
+
 // rehearse does once what a call's answer takes, on sockets of its own: the first call does not wait for the shim's
 // pages.
 func rehearse() {
@@ -150,7 +173,7 @@ func rehearse() {
 		_ = unix.Close(fds[0])
 		return
 	}
-	c := newCalls(-1, nil, nil) // nobody is answered
+	c := newCalls(-1, nil, nil, nil) // nobody is answered
 	c.cancel()
 	raw := &unix.RawSockaddrInet4{Family: unix.AF_INET}
 	q := call{pid: uint32(os.Getpid()), nr: unix.SYS_CONNECT, arch: arch,

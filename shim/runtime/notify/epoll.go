@@ -23,22 +23,24 @@ type described struct {
 	polls   []poll
 }
 
-// descriptorsLimit is how many descriptors of a program are looked at for epoll(7).
-const descriptorsLimit = 1024
-
 const (
-	epollLink = "anon_inode:[eventpoll]"
+	// descriptorsLimit is how many descriptors of a program are looked at for epoll(7).
+	descriptorsLimit = 1024
+	// epollsLimit is how many of them are read, if they are epoll's: an event loop has one, and a program some for each
+	// core.
+	epollsLimit = 128
+	epollLink   = "anon_inode:[eventpoll]"
 	// readLimit is what is read of a file of /proc at once, in bytes; few have more.
 	readLimit = 4 << 10
-	// fileLimit bounds the registrations that are looked at, of some 80 bytes each.
-	fileLimit = 1 << 20
+	// textLimit bounds what is read for a call, in bytes: registrations have some 80 each.
+	textLimit = 1 << 20
 )
 
 // describe looks at a socket's descriptor. Of one that blocks nobody polls. It makes plain system calls: the program
 // waits, and each os.File costs some of them more.
 func describe(tid, number int, blocks bool) (d described) {
 	proc := "/proc/" + strconv.Itoa(tid)
-	d.cloexec = cloexec(read(proc + "/fdinfo/" + strconv.Itoa(number)))
+	d.cloexec = cloexec(read(proc+"/fdinfo/"+strconv.Itoa(number), readLimit))
 	if blocks {
 		return d
 	}
@@ -57,19 +59,25 @@ func describe(tid, number int, blocks bool) (d described) {
 		_, _, names = unix.ParseDirent(entries[:n], -1, names)
 	}
 	to := make([]byte, len(epollLink)+1)
+	epolls, left := 0, textLimit
 	for _, name := range names {
+		if epolls == epollsLimit || left <= 0 {
+			break
+		}
 		if n, err := unix.Readlinkat(dir, name, to); err != nil || string(to[:n]) != epollLink {
 			continue
 		}
 		if epoll, err := strconv.Atoi(name); err == nil {
-			d.polls = append(d.polls, registrations(read(proc+"/fdinfo/"+name), epoll, number)...)
+			text := read(proc+"/fdinfo/"+name, left)
+			epolls, left = epolls+1, left-len(text)
+			d.polls = append(d.polls, registrations(text, epoll, number)...)
 		}
 	}
 	return d
 }
 
-// read returns a file of /proc, and as much of a long one as its limit.
-func read(path string) string {
+// read returns a file of /proc, and as much of a long one as the limit, which may be passed by readLimit.
+func read(path string, limit int) string {
 	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return ""
@@ -77,7 +85,7 @@ func read(path string) string {
 	defer unix.Close(fd)
 	var all []byte
 	part := make([]byte, readLimit)
-	for len(all) < fileLimit {
+	for len(all) < limit {
 		n, err := unix.Read(fd, part)
 		if err != nil || n <= 0 {
 			break

@@ -18,6 +18,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 	"unsafe"
 
@@ -75,6 +76,7 @@ type Listener struct {
 	wake   [2]int // a pipe whose end wakes what waits for calls
 	asker  Asker
 	fixer  *fixer
+	came   atomic.Int64 // calls
 
 	places chan struct{}
 	all    sync.WaitGroup
@@ -139,7 +141,7 @@ func (l *Listener) accept() {
 		case l.places <- struct{}{}:
 			l.all.Go(func() {
 				defer func() { <-l.places }()
-				newCalls(fd, l.asker, l.fixer).answer(l.wake[0])
+				newCalls(fd, l.asker, l.fixer, &l.came).answer(l.wake[0])
 			})
 		default:
 			_ = unix.Close(fd)

@@ -8,6 +8,8 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
+	"sync/atomic"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -79,6 +81,69 @@ func TestDescribe(t *testing.T) {
 	if !fresh(socket) || fresh(epoll) {
 		t.Error("a new socket is not told from another descriptor")
 	}
+}
+
+// What a program has open bounds what is looked at for its call.
+func TestAttackAProgramHasManyEpolls(t *testing.T) {
+	socket, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(socket)
+	for range epollsLimit + 10 {
+		epoll, err := unix.EpollCreate1(unix.EPOLL_CLOEXEC)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer unix.Close(epoll)
+		if err := unix.EpollCtl(epoll, unix.EPOLL_CTL_ADD, socket, &unix.EpollEvent{Events: unix.EPOLLIN}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	// Go has one of its own.
+	if got := len(describe(os.Getpid(), socket, false).polls); got != epollsLimit && got != epollsLimit-1 {
+		t.Errorf("%d are looked at", got)
+	}
+	if got := len(read("/proc/self/smaps", 1)); got == 0 || got > readLimit {
+		t.Errorf("%d bytes are read", got)
+	}
+}
+
+// The first calls of a container are urgent, and what comes after many is not.
+func TestAttackAProgramConnectsInALoop(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("takes root")
+	}
+	over := make(chan struct{})
+	go func() {
+		defer close(over)
+		runtime.LockOSThread() // and never unlocked: the thread ends with it
+		priority := func() int {
+			n, err := unix.Getpriority(unix.PRIO_PROCESS, unix.Gettid())
+			if err != nil {
+				t.Error(err)
+			}
+			return mostNice - n
+		}
+		var came atomic.Int64
+		c := newCalls(-1, nil, nil, &came)
+		defer c.cancel()
+		before := priority()
+		ordinary := c.hasten()
+		if got := priority(); got != urgent {
+			t.Errorf("the first call is answered with the niceness %d", got)
+		}
+		ordinary()
+		if got := priority(); got != before {
+			t.Errorf("niceness %d, %d before", got, before)
+		}
+		came.Store(urgentLimit)
+		c.hasten()
+		if got := priority(); got != before {
+			t.Errorf("a later process is answered with the niceness %d", got)
+		}
+	}()
+	<-over
 }
 
 // A socket that its program has closed before it is registered leaves nothing open.
