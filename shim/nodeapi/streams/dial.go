@@ -37,8 +37,8 @@ func HostNetwork(context.Context, netip.AddrPort) (net.Conn, error) {
 	return nil, errors.New("the sandbox has no network namespace of its own")
 }
 
-// parseAddress allows what lies outside of the sandbox. The shim is root, and the daemon may be broken into: a
-// program's own loopback is none of its business.
+// parseAddress allows what lies outside of the sandbox, against mistakes: a daemon that is broken into can connect the
+// socket again, to any address of the sandbox's network.
 func parseAddress(s string) (netip.AddrPort, error) {
 	at, err := netip.ParseAddrPort(s)
 	if err != nil {

@@ -102,7 +102,7 @@ func TestDialFails(t *testing.T) {
 	}
 }
 
-// A compromised daemon gets no connection within the node or the sandbox.
+// The shim dials nothing within the node or the sandbox, whatever the daemon asks for.
 func TestAttackOfTheDaemonByAddresses(t *testing.T) {
 	socket, n, h := path(t), newNetwork(t), newHub()
 	start(t, socket, h)
