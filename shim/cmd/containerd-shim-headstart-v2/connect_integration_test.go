@@ -25,21 +25,44 @@ import (
 	"github.com/containerd/containerd/v2/pkg/oci"
 	"github.com/google/go-cmp/cmp"
 	"github.com/opencontainers/runtime-spec/specs-go"
+	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 	"google.golang.org/grpc"
 
 	"github.com/headstart-mesh/headstart/shim/nodeapi"
+	"github.com/headstart-mesh/headstart/shim/nodeapi/nsthread"
 	"github.com/headstart-mesh/headstart/shim/nodeapi/streams"
 )
 
 // orders is an address that nobody is reached at but by the daemon.
 var orders = netip.MustParseAddrPort("198.51.100.7:5432")
 
-// saying is a server that answers each connection with its name.
-func saying(t *testing.T, name string) netip.AddrPort {
+// routed is a network namespace with a loopback, to which all addresses lead: nobody answers for others.
+func routed(t *testing.T) string {
 	t.Helper()
-	l, err := net.Listen("tcp4", "127.0.0.1:0")
-	if err != nil {
+	path := network(t)
+	if err := nsthread.Run(path, func() error {
+		lo, err := netlink.LinkByName("lo")
+		if err != nil {
+			return err
+		}
+		all := &net.IPNet{IP: net.IPv4zero, Mask: net.CIDRMask(0, 32)}
+		return errors.Join(netlink.LinkSetUp(lo),
+			netlink.RouteAdd(&netlink.Route{LinkIndex: lo.Attrs().Index, Dst: all, Scope: netlink.SCOPE_LINK}))
+	}); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// saying is a server in a network that answers each connection with its name.
+func saying(t *testing.T, network, name string) netip.AddrPort {
+	t.Helper()
+	var l net.Listener
+	if err := nsthread.Run(network, func() (err error) {
+		l, err = net.Listen("tcp4", "127.0.0.1:0")
+		return err
+	}); err != nil {
 		t.Fatal(err)
 	}
 	var answering sync.WaitGroup
@@ -49,17 +72,20 @@ func saying(t *testing.T, name string) netip.AddrPort {
 			if err != nil {
 				return
 			}
-			answering.Go(func() {
-				defer c.Close()
-				_ = c.SetDeadline(time.Now().Add(patience))
-				if _, err := c.Read(make([]byte, 1)); err == nil {
-					io.WriteString(c, name)
-				}
-			})
+			answering.Go(func() { answer(c, name) })
 		}
 	})
 	t.Cleanup(func() { l.Close(); answering.Wait() })
 	return netip.MustParseAddrPort(l.Addr().String())
+}
+
+// answer says a name to who says something.
+func answer(c net.Conn, name string) {
+	defer c.Close()
+	_ = c.SetDeadline(time.Now().Add(patience))
+	if _, err := c.Read(make([]byte, 1)); err == nil {
+		io.WriteString(c, name)
+	}
 }
 
 // connecting is a daemon that has connections to orders.
@@ -70,42 +96,18 @@ type connecting struct {
 	stop   func()
 }
 
-func newConnecting(t *testing.T, n *node, pool netip.AddrPort) *connecting {
+func newConnecting(t *testing.T, n *node) *connecting {
 	t.Helper()
 	d := &connecting{Hub: streams.NewHub(slog.New(slog.DiscardHandler)), lapses: make(chan string, 8)}
-	ready := make(chan *os.File, 8)
-	stop := make(chan struct{})
-	var filling sync.WaitGroup
-	filling.Go(func() {
-		for {
-			c, err := net.Dial("tcp", pool.String())
-			if err != nil {
-				return
-			}
-			f, err := c.(*net.TCPConn).File()
-			c.Close()
-			if err != nil {
-				return
-			}
-			select {
-			case ready <- f:
-			case <-stop:
-				f.Close()
-				return
-			}
-		}
-	})
-	d.Hub.Connect = func(ctx context.Context, sandbox string, at netip.AddrPort) (*os.File, error) {
+	var answering sync.WaitGroup
+	t.Cleanup(answering.Wait)
+	d.Hub.Connect = func(_ context.Context, sandbox string, at netip.AddrPort, program net.Conn) (bool, error) {
 		if sandbox != "ours" || at != orders {
 			t.Errorf("%s connects to %s", sandbox, at)
 		}
-		select {
-		case f := <-ready:
-			d.handed.Add(1)
-			return f, nil
-		case <-ctx.Done():
-			return nil, ctx.Err()
-		}
+		d.handed.Add(1)
+		answering.Go(func() { answer(program, "pooled") })
+		return true, nil
 	}
 	d.Hub.Ahead = d.Hub.Connect
 	d.Hub.Lapse = func(_, reason, why string) { d.lapses <- reason + ": " + why }
@@ -126,19 +128,12 @@ func newConnecting(t *testing.T, n *node, pool netip.AddrPort) *connecting {
 			t.Error(err)
 		}
 	})
-	t.Cleanup(func() {
-		d.stop()
-		close(stop)
-		filling.Wait()
-		for len(ready) > 0 {
-			(<-ready).Close()
-		}
-	})
+	t.Cleanup(d.stop)
 	return d
 }
 
-// program is a container's, in the node's network, with what Debian has.
-func (n *node) program(t *testing.T, opts []oci.SpecOpts, args ...string) *sandbox {
+// program is a container's, in a network, with what Debian has.
+func (n *node) program(t *testing.T, network string, opts []oci.SpecOpts, args ...string) *sandbox {
 	t.Helper()
 	rootfs := n.path("rootfs")
 	var mounts []specs.Mount
@@ -154,7 +149,7 @@ func (n *node) program(t *testing.T, opts []oci.SpecOpts, args ...string) *sandb
 		t.Fatal(err)
 	}
 	return n.sandbox(t, "ours", containerd.WithNewSpec(append([]oci.SpecOpts{oci.WithRootFSPath(rootfs), oci.WithMounts(mounts),
-		oci.WithProcessArgs(args...), oci.WithHostNamespace(specs.NetworkNamespace)}, opts...)...))
+		oci.WithProcessArgs(args...), oci.WithLinuxNamespace(specs.LinuxNamespace{Type: specs.NetworkNamespace, Path: network})}, opts...)...))
 }
 
 // execute returns what a further process hears, by address.
@@ -201,10 +196,10 @@ func TestProgramsGetConnections(t *testing.T) {
 	for name, opts := range map[string][]oci.SpecOpts{"no profile": nil, "the default profile": {seccomp.WithDefaultProfile()}} {
 		t.Run(name, func(t *testing.T) {
 			n := newNode(t)
-			d := newConnecting(t, n, saying(t, "pooled"))
-			direct := saying(t, "direct").String()
+			d, in := newConnecting(t, n), routed(t)
+			direct := saying(t, in, "direct").String()
 			t.Run("Go", func(t *testing.T) {
-				s := n.program(t, opts, "/connects", "20", orders.String(), direct)
+				s := n.program(t, in, opts, "/connects", "20", orders.String(), direct)
 				defer s.remove(t)
 				var got map[string]struct {
 					Said   string
@@ -225,7 +220,7 @@ func TestProgramsGetConnections(t *testing.T) {
 				}
 			})
 			t.Run("Python", func(t *testing.T) {
-				s := n.program(t, opts, "/usr/bin/python3", "/connects.py", orders.Addr().String(), "5432")
+				s := n.program(t, in, opts, "/usr/bin/python3", "/connects.py", orders.Addr().String(), "5432")
 				defer s.remove(t)
 				var got map[string]string
 				if err := s.views.Decode(&got); err != nil {
@@ -241,7 +236,7 @@ func TestProgramsGetConnections(t *testing.T) {
 			})
 			t.Run("a program of 32 bits", func(t *testing.T) {
 				t.Setenv("GOARCH", "386")
-				s := n.program(t, opts, "/connects", "2", direct)
+				s := n.program(t, in, opts, "/connects", "2", direct)
 				defer s.remove(t)
 				var got map[string]struct{ Said string }
 				if err := s.views.Decode(&got); err != nil || got[direct].Said != "direct" {
@@ -249,7 +244,7 @@ func TestProgramsGetConnections(t *testing.T) {
 				}
 			})
 			t.Run("a program that is executed later", func(t *testing.T) {
-				s := n.program(t, opts, "/connects", "1", direct)
+				s := n.program(t, in, opts, "/connects", "1", direct)
 				defer s.remove(t)
 				var got map[string]struct{ Said string }
 				if err := s.views.Decode(&got); err != nil {
@@ -260,7 +255,7 @@ func TestProgramsGetConnections(t *testing.T) {
 				}
 			})
 			t.Run("without a daemon", func(t *testing.T) {
-				s := n.program(t, opts, "/connects", "1", orders.String())
+				s := n.program(t, in, opts, "/connects", "1", orders.String())
 				defer s.remove(t)
 				var got map[string]struct{ Said string }
 				if err := s.views.Decode(&got); err != nil || got[orders.String()].Said != "pooled" {
@@ -286,9 +281,10 @@ func TestConnectTakes(t *testing.T) {
 	const programs = 21
 	measure := func(t *testing.T, connect, ahead bool, to netip.AddrPort) (first float64) {
 		n := newNode(t)
-		pool := saying(t, "pooled")
+		in := routed(t)
+		pool := saying(t, in, "pooled")
 		if connect {
-			d := newConnecting(t, n, pool)
+			d := newConnecting(t, n)
 			if !ahead {
 				d.Ahead = nil
 			}
@@ -298,7 +294,7 @@ func TestConnectTakes(t *testing.T) {
 		}
 		var all []float64
 		for range programs {
-			s := n.program(t, []oci.SpecOpts{seccomp.WithDefaultProfile()}, "/connects", "1", to.String())
+			s := n.program(t, in, []oci.SpecOpts{seccomp.WithDefaultProfile()}, "/connects", "1", to.String())
 			var got map[string]struct {
 				First float64
 				Said  string
