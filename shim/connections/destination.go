@@ -49,6 +49,7 @@ func newDestination(c *nodeapi.Destination, secrets *os.Root) *destination {
 		return d
 	}
 	d.rule, d.port = address.Rule{Host: host}, uint16(n)
+	d.password, _ = d.readPassword() // what is wrong with it, look says
 	if a, err := netip.ParseAddr(host); err == nil {
 		d.at[a.Unmap()] = time.Now()
 	}
