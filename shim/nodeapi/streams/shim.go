@@ -224,7 +224,7 @@ func (s *Shim) Connect(ctx context.Context, at netip.AddrPort) (*os.File, error)
 	s.mu.Lock()
 	c := s.daemon
 	s.mu.Unlock()
-	if c == nil {
+	if c == nil || s.connected == nil {
 		return nil, nil
 	}
 	return s.ask(ctx, c, message{Connect: canonical(at).String()})

@@ -320,6 +320,32 @@ func TestConnect(t *testing.T) {
 	wantOpen(t, before+3+4) // of the listener, the conversation, and two connections that are ready
 }
 
+// A sandbox in whose network nothing can be connected asks the daemon nothing, and its programs connect on their own.
+func TestConnectWithoutALoopback(t *testing.T) {
+	socket, h := path(t), newHub()
+	h.Connect = func(context.Context, string, netip.AddrPort, net.Conn) (bool, error) {
+		t.Error("the daemon is asked")
+		return false, nil
+	}
+	h.Targets(sandbox, []netip.AddrPort{far})
+	start(t, socket, h)
+	s := streams.NewShim(sandbox, streams.HostNetwork, streams.EndsIn("/absent/namespace"))
+	keep(t, socket, s)
+	eventually(t, func() bool { return s.Targets(far) })
+	if f, err := s.Connect(within(t), far); f != nil || err == nil {
+		t.Errorf("%v, %v", f, err)
+	}
+	without := streams.NewShim("without", streams.HostNetwork, nil)
+	h.Targets("without", []netip.AddrPort{far})
+	keep(t, socket, without)
+	if _, err := h.Dial(within(t), "without", far); err == nil || errors.Is(err, streams.ErrNoShim) {
+		t.Fatal(err)
+	}
+	if f, err := without.Connect(within(t), far); f != nil || err != nil || without.Targets(far) {
+		t.Errorf("%v, %v", f, err)
+	}
+}
+
 // While a daemon is replaced, the sandbox's shim serves both; the program's connections are the newer one's.
 func TestTheNextDaemon(t *testing.T) {
 	socket, n, first, second, third := path(t), newNetwork(t), newHub(), newHub(), newHub()
