@@ -251,8 +251,7 @@ func (c *calls) socket(q call) (int, bool) {
 	}
 	switch {
 	case !c.valid(q): // nobody waits
-	case c.repeated(socket):
-		c.succeed(q)
+	case c.repeated(q, socket): // and answered
 	case fresh(socket):
 		return socket, true
 	default:
@@ -316,8 +315,9 @@ func (c *calls) forget(cookie uint64) {
 	delete(c.answered, cookie)
 }
 
-// repeated tells whether a call is made again whose connection is in place.
-func (c *calls) repeated(socket int) bool {
+// repeated tells whether a call is made again whose connection is in place, and answers it. A signal can interrupt that one,
+// too.
+func (c *calls) repeated(q call, socket int) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if len(c.answered) == 0 {
@@ -325,7 +325,9 @@ func (c *calls) repeated(socket int) bool {
 	}
 	cookie, err := unix.GetsockoptUint64(socket, unix.SOL_SOCKET, unix.SO_COOKIE)
 	is := err == nil && c.answered[cookie]
-	delete(c.answered, cookie)
+	if is && c.succeed(q) {
+		delete(c.answered, cookie)
+	}
 	return is
 }
 
