@@ -88,7 +88,7 @@ func (s *Server) accept(sb *sandbox, name string, l net.Listener, do func(net.Co
 	for {
 		c, err := l.Accept()
 		switch {
-		case sb.ctx.Err() != nil:
+		case sb.ctx.Err() != nil, errors.Is(err, net.ErrClosed):
 			if err == nil {
 				_ = c.Close() // nothing was said by it
 			}
