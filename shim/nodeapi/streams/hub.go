@@ -188,7 +188,7 @@ func (h *Hub) shim(ctx context.Context, sandbox string) (*conversation, error) {
 }
 
 // Targets has the shim of a sandbox ask about connections to these addresses, TargetsLimit at most, instead of those
-// before. They hold for its later conversations, too: whoever sets some sets none in the end.
+// before. They hold for its later conversations, too, until the caller sets none.
 func (h *Hub) Targets(sandbox string, all []netip.AddrPort) {
 	all = slices.Clone(all[:min(len(all), TargetsLimit)])
 	h.mu.Lock()

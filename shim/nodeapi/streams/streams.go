@@ -133,7 +133,7 @@ func (c *conversation) run(ctx context.Context) error {
 			asked := c.waiting[p.ID]
 			delete(c.waiting, p.ID)
 			c.mu.Unlock()
-			if asked == nil { // whoever asked has given up
+			if asked == nil { // the one who asked has given up
 				descriptors.CloseAll(p.files)
 				continue
 			}
