@@ -135,7 +135,7 @@ var Attacks = []Attack{
 	{Function, Host, "shim/sandboxes", "TestLinksOutOfTheTree", ""},
 	{Function, Host, "shim/nodeapi/streams", "TestAttackOfTheProgramByItsConnection", Integration},
 	{Function, Room, "shim/runtime/notify", "TestAttackAProgramHasManyEpolls", ""},
-	{Function, Room, "shim/runtime/notify", "TestAttackAProgramConnectsInALoop", ""},
+	{Function, Room, "shim/runtime/notify", "TestAttackAProgramConnectsInALoop", Integration},
 	{Function, Room, "shim/objects", "TestAttackKeptFilesAreOpenedAgain", ""},
 	{Function, Room, "shim/objects", "TestAttackAQuestionOfAStarvedNamespace", ""},
 	{Function, Room, "shim/functionapi", "TestTooManyCalls", ""},
