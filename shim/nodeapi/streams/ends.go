@@ -22,7 +22,8 @@ const (
 )
 
 // Ends are those of one connection within a sandbox's network. A program can disconnect its end, and connect or
-// listen by it again: it does so in its own network.
+// listen by it again: it does so in its own network. The program's end was connected without blocking, and nobody has
+// asked the kernel since how that ended.
 type Ends struct{ Program, Daemon *os.File }
 
 func (e Ends) close() { descriptors.CloseAll([]*os.File{e.Program, e.Daemon}) }

@@ -27,8 +27,6 @@ const (
 	urgentLimit = 64
 	// mostNice less the kernel's number of a thread's priority is its niceness.
 	mostNice = 20
-	// answeredLimit is how many interrupted calls are remembered.
-	answeredLimit = 256
 )
 
 // call is struct seccomp_notif.
@@ -76,15 +74,10 @@ type calls struct {
 	asking sync.WaitGroup
 	ctx    context.Context
 	cancel context.CancelFunc
-
-	mu sync.Mutex
-	// answered are connections, by their cookies, that are in place or about to be, and whose call is not answered. If a
-	// signal interrupts the call, the program makes it again, with the connection.
-	answered map[uint64]bool
 }
 
 func newCalls(fd int, asker Asker, f *fixer, came *atomic.Int64) *calls {
-	c := &calls{fd: fd, asker: asker, fixer: f, came: came, places: make(chan struct{}, askingLimit), answered: map[uint64]bool{}}
+	c := &calls{fd: fd, asker: asker, fixer: f, came: came, places: make(chan struct{}, askingLimit)}
 	c.ctx, c.cancel = context.WithCancel(context.Background())
 	return c
 }
@@ -163,14 +156,13 @@ func (c *calls) hasten() (ordinary func()) {
 // pages.
 func rehearse() {
 	const kind = unix.SOCK_STREAM | unix.SOCK_CLOEXEC | unix.SOCK_NONBLOCK
-	fds, err := unix.Socketpair(unix.AF_UNIX, kind, 0)
+	socket, err := unix.Socket(unix.AF_INET, kind, 0)
 	if err != nil {
 		return
 	}
-	defer unix.Close(fds[1])
-	socket, err := unix.Socket(unix.AF_INET, kind, 0)
+	connection, err := unix.Socket(unix.AF_INET, kind, 0)
 	if err != nil {
-		_ = unix.Close(fds[0])
+		_ = unix.Close(socket)
 		return
 	}
 	c := newCalls(-1, nil, nil, nil) // nobody is answered
@@ -181,7 +173,7 @@ func rehearse() {
 	address(q)
 	c.socket(q)
 	fresh(socket)
-	c.replace(q, socket, os.NewFile(uintptr(fds[0]), "rehearsal")) // it closes both
+	c.replace(q, socket, os.NewFile(uintptr(connection), "rehearsal")) // it closes both
 	runtime.KeepAlive(raw)
 }
 
@@ -189,12 +181,6 @@ func rehearse() {
 func (c *calls) pass(q call) {
 	r := reply{id: q.id, flags: unix.SECCOMP_USER_NOTIF_FLAG_CONTINUE}
 	_ = ioctl(c.fd, unix.SECCOMP_IOCTL_NOTIF_SEND, unsafe.Pointer(&r))
-}
-
-// succeed has the call return without an error. False: it was interrupted.
-func (c *calls) succeed(q call) bool {
-	r := reply{id: q.id}
-	return ioctl(c.fd, unix.SECCOMP_IOCTL_NOTIF_SEND, unsafe.Pointer(&r)) == nil
 }
 
 // valid tells whether the call still waits, and so whether its process is that of the call.
@@ -249,14 +235,10 @@ func (c *calls) socket(q call) (int, bool) {
 		c.pass(q)
 		return -1, false
 	}
-	switch {
-	case !c.valid(q): // nobody waits
-	case c.repeated(q, socket): // and answered
-	case fresh(socket):
+	if c.valid(q) && fresh(socket) {
 		return socket, true
-	default:
-		c.pass(q)
 	}
+	c.pass(q)
 	_ = unix.Close(socket) // a copy
 	return -1, false
 }
@@ -264,17 +246,20 @@ func (c *calls) socket(q call) (int, bool) {
 // number is that of the call's descriptor in the program.
 func number(q call) int { return int(int32(q.args[0])) }
 
-// replace answers a call: a connection, which it closes, takes the place of the socket, of which it closes the copy.
+// replace answers a call: a connection, which it closes, takes the place of the socket, of which it closes the copy. Then
+// the call goes on with the connection, and the kernel says that this is there. Should a signal interrupt the call before,
+// the program makes it again, and the kernel says the same.
 func (c *calls) replace(q call, socket int, connection *os.File) {
-	defer unix.Close(socket)
+	if connection != nil {
+		defer connection.Close()
+	}
+	defer c.pass(q)
+	defer unix.Close(socket) // before the program goes on: until then epoll(7) tells it of this one
 	if connection == nil {
-		c.pass(q)
 		return
 	}
-	defer connection.Close()
 	fd := int(connection.Fd())
 	if !streams(fd) {
-		c.pass(q)
 		return
 	}
 	d := describe(int(q.pid), number(q), adopt(fd, socket))
@@ -282,53 +267,9 @@ func (c *calls) replace(q call, socket int, connection *os.File) {
 	if d.cloexec {
 		a.toFlags = unix.O_CLOEXEC
 	}
-	cookie := c.remember(fd) // the call may be made again at any moment from now on
-	if ioctl(c.fd, unix.SECCOMP_IOCTL_NOTIF_ADDFD, unsafe.Pointer(&a)) != nil {
-		c.forget(cookie)
-		c.pass(q)
-		return
-	}
-	if len(d.polls) > 0 {
+	if ioctl(c.fd, unix.SECCOMP_IOCTL_NOTIF_ADDFD, unsafe.Pointer(&a)) == nil && len(d.polls) > 0 {
 		c.fixer.register(int(q.pid), number(q), d.polls)
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.succeed(q) {
-		delete(c.answered, cookie) // a second call is one of its own
-	}
-}
-
-// remember notes a connection whose call is not answered yet.
-func (c *calls) remember(fd int) (cookie uint64) {
-	cookie, err := unix.GetsockoptUint64(fd, unix.SOL_SOCKET, unix.SO_COOKIE)
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if err == nil && len(c.answered) < answeredLimit {
-		c.answered[cookie] = true
-	}
-	return cookie
-}
-
-func (c *calls) forget(cookie uint64) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	delete(c.answered, cookie)
-}
-
-// repeated tells whether a call is made again whose connection is in place, and answers it. A signal can interrupt that one,
-// too.
-func (c *calls) repeated(q call, socket int) bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if len(c.answered) == 0 {
-		return false
-	}
-	cookie, err := unix.GetsockoptUint64(socket, unix.SOL_SOCKET, unix.SO_COOKIE)
-	is := err == nil && c.answered[cookie]
-	if is && c.succeed(q) {
-		delete(c.answered, cookie)
-	}
-	return is
 }
 
 // openProcess returns a descriptor of a process, by one of its threads.
@@ -364,11 +305,11 @@ func fresh(socket int) bool {
 	return false
 }
 
-// streams tells whether what the daemon has is a connection.
+// streams tells whether what the daemon has is a connection of TCP.
 func streams(fd int) bool {
-	kind, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_TYPE)
+	protocol, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_PROTOCOL)
 	listens, failed := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_ACCEPTCONN)
-	return err == nil && failed == nil && kind == unix.SOCK_STREAM && listens == 0
+	return err == nil && failed == nil && protocol == unix.IPPROTO_TCP && listens == 0
 }
 
 // options are those of a socket that programs set before they connect, and of which a connection of the daemon's may
@@ -381,12 +322,8 @@ var (
 		{unix.SOL_SOCKET, unix.SO_PRIORITY}}
 )
 
-// adopt gives a connection what a program has set of its socket. A connection that is not of TCP has no such options.
+// adopt gives a connection what a program has set of its socket.
 func adopt(fd, socket int) (blocks bool) {
-	// Until then the kernel takes a second connect(2) of one that was made without blocking for the end of the first.
-	if peer, err := unix.Getpeername(fd); err == nil {
-		_ = unix.Connect(fd, peer)
-	}
 	flags, err := unix.FcntlInt(uintptr(socket), unix.F_GETFL, 0)
 	if err == nil {
 		_, _ = unix.FcntlInt(uintptr(fd), unix.F_SETFL, flags)

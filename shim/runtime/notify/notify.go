@@ -25,7 +25,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Asker says what a program's connection is.
+// Asker says what a program's connection is: one of TCP whose connect(2) did not block, as Go's. The kernel takes the next
+// connect(2) of it, which is the program's, for the end of that one, and says that it is connected.
 type Asker interface {
 	// Targets tells whether an address is asked about at all.
 	Targets(at netip.AddrPort) bool

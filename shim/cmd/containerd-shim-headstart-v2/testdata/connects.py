@@ -112,9 +112,9 @@ def interrupted():
     """Signals restart the call, at each of its steps."""
     signal.signal(signal.SIGALRM, lambda *_: None)
     signal.siginterrupt(signal.SIGALRM, False)
-    signal.setitimer(signal.ITIMER_REAL, 0.003, 0.003)
+    signal.setitimer(signal.ITIMER_REAL, 0.0003, 0.0003)
     try:
-        return " ".join(sorted({plain() for _ in range(200)}))
+        return " ".join(sorted({plain() for _ in range(500)}))
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
 
