@@ -86,6 +86,10 @@ type Node struct {
 	Problems []NodeProblem `json:"problems,omitempty"`
 	// Cache is what the node keeps; nil: its daemon does not say.
 	Cache *NodeCache `json:"cache,omitempty"`
+	// NoKernelTLS and NoConnect say why its kernel does no TLS for connections, and why programs there get none by
+	// connect; empty: nothing is known against it.
+	NoKernelTLS string `json:"noKernelTLS,omitempty"`
+	NoConnect   string `json:"noConnect,omitempty"`
 	// Pools are the connections that wait on it.
 	Pools []Pool `json:"pools,omitempty"`
 }

@@ -203,6 +203,12 @@ func TestAfterTheInstallation(t *testing.T) {
 		}},
 		"a destination's Secret gone":    {"destinations", check.Fail, "2 in ConfigMap headstart-system/headstart-stores|destination orders: its credentials, Secret headstart-system/orders-db, are not there", func(t *testing.T, c *cluster) { delete(c.objects, "Secret orders-db") }},
 		"a destination's namespace gone": {"destinations", check.Fail, "destination orders: it is granted to namespace video, which is not there", func(t *testing.T, c *cluster) { delete(c.objects, "Namespace video") }},
+		"kernels without TLS": {"connections", check.Warn, "1 of 2 nodes cannot do all|Node node-2: connections with TLS end with its daemon: the module is not loaded", func(t *testing.T, c *cluster) {
+			c.status.Nodes[1].NoKernelTLS = "the module is not loaded"
+		}},
+		"an old kernel": {"connections", check.Warn, "Node node-1: programs get no connections by connect: it is older than 5.9", func(t *testing.T, c *cluster) {
+			c.status.Nodes[0].NoConnect = "it is older than 5.9"
+		}},
 		"the destinations are wrong": {"destinations", check.Fail, "not a list of destinations", func(t *testing.T, c *cluster) {
 			c.change(t, "ConfigMap headstart-stores", "x: y", "data", "destinations.yaml")
 		}},

@@ -60,7 +60,7 @@ data:
   destinations.yaml: |
     - name: orders
       namespaces: [video]
-      postgres: {address: "db:5432", user: orders, credentialsSecret: orders-db}
+      postgres: {address: "db:5432", user: orders, credentialsSecret: orders-db, tls: {}}
     - {name: legacy, tcp: {address: "legacy:9000"}}
 ---
 apiVersion: v1

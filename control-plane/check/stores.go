@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"path"
+	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -146,6 +147,40 @@ func lookDestinations(ctx context.Context, l *look) Outcome {
 		all = append(all, listed{"destination " + d.Name, d.Secret, d.Namespaces})
 	}
 	return l.lookListed(ctx, all, found.from, "none; no function can have connections")
+}
+
+// lookConnections looks for nodes whose kernels do less for connections than others.
+func lookConnections(ctx context.Context, l *look) Outcome {
+	found, err := l.destinations(ctx)
+	if err != nil {
+		return unknown("the list of destinations", err)
+	}
+	s, err := l.status(ctx)
+	if err != nil {
+		return unknown("its status", err)
+	}
+	if len(found.list) == 0 {
+		return skip("there is no destination")
+	}
+	encrypts := slices.ContainsFunc(found.list, func(d destinations.Destination) bool { return d.TLS != nil })
+	lacking := map[string]bool{}
+	var problems []Problem
+	lacks := func(node, message, why string) {
+		lacking[node] = true
+		problems = append(problems, Problem{Object: "Node " + node, Message: message + ": " + why})
+	}
+	for _, n := range s.Nodes {
+		if encrypts && n.NoKernelTLS != "" {
+			lacks(n.Name, "connections with TLS end with its daemon", n.NoKernelTLS)
+		}
+		if n.NoConnect != "" {
+			lacks(n.Name, "programs get no connections by connect", n.NoConnect)
+		}
+	}
+	if len(problems) > 0 {
+		return warn("%d of %d nodes cannot do all", len(lacking), len(s.Nodes)).with(problems)
+	}
+	return pass("%d %s can do all", len(s.Nodes), plural(len(s.Nodes), "node", "nodes"))
 }
 
 // lookListed looks for the Secrets and namespaces that a list names.

@@ -26,6 +26,7 @@ func (c *common) status(state platform.State, functions func(platform.Function) 
 	for _, name := range slices.Sorted(maps.Keys(connected)) {
 		n := admin.Node{
 			Name: name, Version: connected[name].GetVersion(), Site: c.Survey.Site(name),
+			NoKernelTLS: connected[name].GetNoKernelTls(), NoConnect: connected[name].GetNoConnect(),
 			Problems: slices.Concat(twinProblems(twins[name], now), storeProblems(lacking[name]), destinationProblems(unreached[name])),
 		}
 		for _, p := range pools[name] {

@@ -126,6 +126,9 @@ func (s *Server) targetAll() {
 	}
 }
 
+// Rekeyed hears that a program's connection has ended because the server changed its TLS keys.
+func (s *Server) Rekeyed() { s.config.Metrics.rekeyed.Inc() }
+
 // Lapse hears that a shim cannot ask about the connections of a sandbox's programs.
 func (s *Server) Lapse(id, reason, why string) {
 	sb := s.known(id)

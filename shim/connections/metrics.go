@@ -13,6 +13,7 @@ type Metrics struct {
 	handovers *prometheus.HistogramVec
 	fallbacks *prometheus.CounterVec
 	discarded *prometheus.CounterVec
+	rekeyed   prometheus.Counter
 }
 
 // NewMetrics registers them.
@@ -25,8 +26,10 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 			Help: "Connections that were not there when a program asked, by the reason."}, []string{"destination", "reason"}),
 		discarded: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "headstart_connections_discarded_total",
 			Help: "Unused connections that were given up, by the reason: ended, age, excess or renewed."}, []string{"destination", "reason"}),
+		rekeyed: prometheus.NewCounter(prometheus.CounterOpts{Name: "headstart_connections_rekeyed_total",
+			Help: "Connections that have ended because the server changed its TLS keys."}),
 	}
-	r.MustRegister(m.handovers, m.fallbacks, m.discarded)
+	r.MustRegister(m.handovers, m.fallbacks, m.discarded, m.rekeyed)
 	return m
 }
 

@@ -878,7 +878,11 @@ type Register struct {
 	// sent none, and is in nobody's.
 	Shares bool `protobuf:"varint,180,opt,name=shares,proto3" json:"shares,omitempty"`
 	// True when the daemon answers CacheCalls; one that does not is sent none.
-	CacheCalls    bool `protobuf:"varint,200,opt,name=cache_calls,json=cacheCalls,proto3" json:"cache_calls,omitempty"`
+	CacheCalls bool `protobuf:"varint,200,opt,name=cache_calls,json=cacheCalls,proto3" json:"cache_calls,omitempty"`
+	// Why the node's kernel does no TLS for connections, and why it lets nobody answer a program's connect(2).
+	// Empty: it does, or the daemon does not say.
+	NoKernelTls   string `protobuf:"bytes,210,opt,name=no_kernel_tls,json=noKernelTls,proto3" json:"no_kernel_tls,omitempty"`
+	NoConnect     string `protobuf:"bytes,211,opt,name=no_connect,json=noConnect,proto3" json:"no_connect,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -995,6 +999,20 @@ func (x *Register) GetCacheCalls() bool {
 		return x.CacheCalls
 	}
 	return false
+}
+
+func (x *Register) GetNoKernelTls() string {
+	if x != nil {
+		return x.NoKernelTls
+	}
+	return ""
+}
+
+func (x *Register) GetNoConnect() string {
+	if x != nil {
+		return x.NoConnect
+	}
+	return ""
 }
 
 // Activate asks for an instance for one parked request. A node repeats the
@@ -5877,7 +5895,7 @@ const file_node_proto_rawDesc = "" +
 	"\n" +
 	"allowances\x18\xfa\x01 \x01(\v2\x1d.headstart.node.v1.AllowancesH\x00R\n" +
 	"allowancesB\x06\n" +
-	"\x04kind\"\x99\x03\n" +
+	"\x04kind\"\xde\x03\n" +
 	"\bRegister\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\tR\aversion\x12!\n" +
 	"\fpeer_address\x18\x02 \x01(\tR\vpeerAddress\x12%\n" +
@@ -5892,7 +5910,10 @@ const file_node_proto_rawDesc = "" +
 	"\x05parts\x18\x82\x01 \x01(\bR\x05parts\x12\x17\n" +
 	"\x06shares\x18\xb4\x01 \x01(\bR\x06shares\x12 \n" +
 	"\vcache_calls\x18\xc8\x01 \x01(\bR\n" +
-	"cacheCalls\"\xab\x02\n" +
+	"cacheCalls\x12#\n" +
+	"\rno_kernel_tls\x18\xd2\x01 \x01(\tR\vnoKernelTls\x12\x1e\n" +
+	"\n" +
+	"no_connect\x18\xd3\x01 \x01(\tR\tnoConnect\"\xab\x02\n" +
 	"\bActivate\x12\x18\n" +
 	"\arequest\x18\x01 \x01(\tR\arequest\x12\x1a\n" +
 	"\bfunction\x18\x02 \x01(\tR\bfunction\x12 \n" +

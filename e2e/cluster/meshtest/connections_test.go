@@ -116,6 +116,11 @@ func TestPodsAreConnected(t *testing.T) {
 	for _, namespace := range []string{plain, strict} {
 		kubectl(t, "-n", namespace, "wait", "--for=condition=Ready", "pod/database", "--timeout=90s")
 	}
+	t.Cleanup(func() {
+		if t.Failed() { // later tests replace these daemons
+			t.Logf("the daemons say\n%s", kubectl(t, "-n", world.System, "logs", "-l", "app.kubernetes.io/name=headstart-node", "-c", "node", "--prefix", "--tail=50"))
+		}
+	})
 	t.Run("from the pod", fromThePod)
 	t.Run("by the sidecar", bySidecar)
 	t.Run("while daemons are updated", whileDaemonsAreUpdated)

@@ -16,9 +16,11 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 
 	"github.com/headstart-mesh/headstart/shim/inputs"
+	"github.com/headstart-mesh/headstart/shim/ktls"
 	"github.com/headstart-mesh/headstart/shim/nodeapi"
 	"github.com/headstart-mesh/headstart/shim/nodeapi/serve"
 	"github.com/headstart-mesh/headstart/shim/objects/buffer/remote"
+	"github.com/headstart-mesh/headstart/shim/runtime/notify"
 )
 
 // config is what the flags say.
@@ -258,6 +260,12 @@ func (c config) register(process string) *nodeapi.Register {
 		Probes: true, Shares: c.cacheShare, CacheCalls: true, IngressSocket: c.gateway("ingress.sock"), HintSocket: c.gateway("hints.sock")}
 	if c.platform == platformLocal {
 		r.Process, r.GatewayAddress = "", c.gatewayAddress() // there is never a second daemon
+	}
+	if err := ktls.Probe(); err != nil {
+		r.NoKernelTls = err.Error()
+	}
+	if err := notify.Available(); err != nil {
+		r.NoConnect = err.Error()
 	}
 	return r
 }

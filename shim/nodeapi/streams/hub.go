@@ -42,6 +42,9 @@ type Hub struct {
 	// Lapse hears that a sandbox's shim asks about no connections: a reason, and why, in words. It is set before
 	// Serve; nil: nobody hears.
 	Lapse func(sandbox, reason, why string)
+	// Rekeyed hears that joined streams have ended, since the server has changed its TLS keys. It is set before Serve;
+	// nil: nobody hears.
+	Rekeyed func()
 
 	log *slog.Logger
 
@@ -140,6 +143,9 @@ func (h *Hub) take(ctx context.Context, conn *net.UnixConn) error {
 	c.hear = func(m message) {
 		if m.Lapse != "" && h.Lapse != nil {
 			h.Lapse(sandbox, m.Lapse, m.Error)
+		}
+		if m.Rekeyed && h.Rekeyed != nil {
+			h.Rekeyed()
 		}
 	}
 	h.enter(sandbox, c)

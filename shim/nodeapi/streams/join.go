@@ -45,9 +45,10 @@ func streamOf(f *os.File) (stream, error) {
 type pair [2]stream
 
 // join copies until both directions are over, by splice(2) where both are sockets that Go knows. Nothing of it passes
-// through the process.
-func (p pair) join() {
+// through the process. The error is why an end was no orderly one.
+func (p pair) join() error {
 	var copying sync.WaitGroup
+	var errs [len(p)]error
 	for i := range p {
 		from, to := p[i], p[1-i]
 		copying.Go(func() {
@@ -58,10 +59,12 @@ func (p pair) join() {
 			if err != nil {
 				p.abort() // the other one hears that it was no orderly end
 			}
+			errs[i] = err
 		})
 	}
 	copying.Wait()
 	p.close()
+	return errors.Join(errs[:]...)
 }
 
 func (p pair) close() {

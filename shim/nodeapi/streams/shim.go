@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/headstart-mesh/headstart/shim/ktls/plaintext"
 	"github.com/headstart-mesh/headstart/shim/nodeapi/descriptors"
 )
 
@@ -378,10 +379,13 @@ func (s *Shim) join(p *pair, unheard error) {
 		return
 	}
 	s.joined.Go(func() {
-		p.join()
+		err := p.join()
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		delete(s.pairs, p)
+		if errors.Is(err, plaintext.ErrRekeyed) && s.daemon != nil {
+			_ = s.daemon.send(parcel{message: message{Rekeyed: true}}) // it is counted, if a daemon is there
+		}
 	})
 }
 

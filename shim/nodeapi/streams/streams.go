@@ -67,6 +67,8 @@ type message struct {
 	Targets *[]string `json:"targets,omitempty"`
 	// Lapse is why the shim does not ask of any.
 	Lapse string `json:"lapse,omitempty"`
+	// Rekeyed: joined streams have ended, since the server has changed its TLS keys.
+	Rekeyed bool `json:"rekeyed,omitempty"`
 }
 
 func (m message) asks() bool { return m.Dial != "" || m.Join || m.Connect != "" }

@@ -17,6 +17,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/headstart-mesh/headstart/shim/ktls/plaintext"
 	"github.com/headstart-mesh/headstart/shim/nodeapi/streams"
 )
 
@@ -318,6 +319,34 @@ func TestConnect(t *testing.T) {
 	<-lapses // the next daemon hears of it, too
 	eventually(t, func() bool { return s.Targets(other) })
 	wantOpen(t, before+3+4) // of the listener, the conversation, and two connections that are ready
+}
+
+// rekeys is a kernel's stream whose server has changed its keys.
+type rekeys struct{ net.TCPConn }
+
+func (*rekeys) Read([]byte) (int, error)            { return 0, fmt.Errorf("reading: %w", plaintext.ErrRekeyed) }
+func (*rekeys) Write(b []byte) (int, error)         { return len(b), nil }
+func (*rekeys) ReadFrom(r io.Reader) (int64, error) { return io.Copy(io.Discard, r) }
+func (*rekeys) CloseWrite() error                   { return nil }
+func (*rekeys) Close() error                        { return nil }
+func (*rekeys) SetLinger(int) error                 { return nil }
+
+// The end of a stream whose server has changed its keys is an error for the program, and is counted.
+func TestAServerChangesItsKeys(t *testing.T) {
+	socket, h := path(t), newHub()
+	heard := make(chan struct{}, 1)
+	h.Rekeyed = func() { heard <- struct{}{} }
+	h.Targets(sandbox, []netip.AddrPort{far})
+	start(t, socket, h)
+	s := streams.NewShim(sandbox, streams.HostNetwork, streams.EndsIn(""))
+	keep(t, socket, s)
+	eventually(t, func() bool { return s.Targets(far) })
+	here, program := connected(t, "tcp")
+	s.Join(here.(*net.TCPConn), &rekeys{})
+	if n, err := program.Read(make([]byte, 1)); n > 0 || !errors.Is(err, syscall.ECONNRESET) {
+		t.Errorf("read %d, %v", n, err)
+	}
+	<-heard
 }
 
 // A sandbox in whose network nothing can be connected asks the daemon nothing, and its programs connect on their own.
