@@ -322,14 +322,12 @@ func TestConnect(t *testing.T) {
 }
 
 // rekeys is a kernel's stream whose server has changed its keys.
-type rekeys struct{ net.TCPConn }
+type rekeys struct{ net.Conn }
 
-func (*rekeys) Read([]byte) (int, error)            { return 0, fmt.Errorf("reading: %w", plaintext.ErrRekeyed) }
-func (*rekeys) Write(b []byte) (int, error)         { return len(b), nil }
-func (*rekeys) ReadFrom(r io.Reader) (int64, error) { return io.Copy(io.Discard, r) }
-func (*rekeys) CloseWrite() error                   { return nil }
-func (*rekeys) Close() error                        { return nil }
-func (*rekeys) SetLinger(int) error                 { return nil }
+func (rekeys) Read([]byte) (int, error)    { return 0, fmt.Errorf("reading: %w", plaintext.ErrRekeyed) }
+func (rekeys) Write(b []byte) (int, error) { return len(b), nil }
+func (rekeys) CloseWrite() error           { return nil }
+func (rekeys) Close() error                { return nil }
 
 // The end of a stream whose server has changed its keys is an error for the program, and is counted.
 func TestAServerChangesItsKeys(t *testing.T) {
@@ -342,7 +340,7 @@ func TestAServerChangesItsKeys(t *testing.T) {
 	keep(t, socket, s)
 	eventually(t, func() bool { return s.Targets(far) })
 	here, program := connected(t, "tcp")
-	s.Join(here.(*net.TCPConn), &rekeys{})
+	s.Join(here.(*net.TCPConn), rekeys{})
 	if n, err := program.Read(make([]byte, 1)); n > 0 || !errors.Is(err, syscall.ECONNRESET) {
 		t.Errorf("read %d, %v", n, err)
 	}
