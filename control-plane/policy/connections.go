@@ -12,6 +12,8 @@ type Connections struct {
 	Destinations []string
 	// By is how the program gets them, one of the values of KeyConnectionsBy.
 	By string
+	// Kinds are those of the destinations, by their names.
+	Kinds map[string]string
 }
 
 // Message is what a node is told of the connections of a pod's container, or of an instance; nil if there are none.
@@ -19,7 +21,8 @@ func (c Connections) Message(id, name, container string) *nodeapi.Connections {
 	if len(c.Destinations) == 0 {
 		return nil
 	}
-	return &nodeapi.Connections{Id: id, Name: name, Container: container, Destinations: c.Destinations, By: c.By}
+	return &nodeapi.Connections{Id: id, Name: name, Container: container, Destinations: c.Destinations, By: c.By,
+		Kinds: c.Kinds}
 }
 
 // checkConnections completes the connections, and holds them against the operator's list.
@@ -31,8 +34,10 @@ func (p *Policy) checkConnections(ds destinations.Destinations) field.Errors {
 	if p.Connections.By == "" {
 		p.Connections.By = filterapi.BySocket
 	}
+	p.Connections.Kinds = map[string]string{}
 	for _, name := range p.Connections.Destinations {
-		if _, ok := ds.Get(name); ok {
+		if d, ok := ds.Get(name); ok {
+			p.Connections.Kinds[name] = d.Kind
 			continue
 		}
 		fix := "ask the operator to allow it"

@@ -11,14 +11,15 @@ import (
 	"github.com/headstart-mesh/headstart/shim/nodeapi/destinations"
 )
 
-var jobDestinations = destinations.Destinations{{Name: "orders"}, {Name: "sessions"}}
+var jobDestinations = destinations.Destinations{{Name: "orders", Kind: "postgres"}, {Name: "sessions", Kind: "redis"}}
 
 func TestConnections(t *testing.T) {
 	got, err := policy.ParseTemplate(map[string]string{policy.KeyConnections: "orders,sessions"}, nil, jobDestinations)
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := &nodeapi.Connections{Id: "id", Name: "shop/chat", Container: "app", Destinations: []string{"orders", "sessions"}, By: "socket"}
+	want := &nodeapi.Connections{Id: "id", Name: "shop/chat", Container: "app", Destinations: []string{"orders", "sessions"}, By: "socket",
+		Kinds: map[string]string{"orders": "postgres", "sessions": "redis"}}
 	if d := cmp.Diff(want, got.Connections.Message("id", "shop/chat", "app"), protocmp.Transform()); d != "" {
 		t.Errorf("-want +got\n%s", d)
 	}

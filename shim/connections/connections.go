@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
+	"maps"
 	"net"
 	"net/netip"
 	"os"
@@ -150,6 +151,8 @@ type sandbox struct {
 	mu     sync.Mutex
 	doors  map[string]*door
 	aheads map[string]*ahead
+	// refused are the destinations that an event has said are not to be had.
+	refused map[string]bool
 }
 
 // note is what outlives the daemon.
@@ -178,8 +181,8 @@ func (s *Server) Bring(sb sandboxes.Sandbox) (sandboxes.Need, error) {
 		switch {
 		case err == nil:
 			kind = d.config.GetKind()
-		case !sb.Runs() || kind == "":
-			s.refuse(known, err)
+		case kind == "":
+			s.refuse(known, name, err)
 			continue // the program finds nothing there, and connects by itself
 		}
 		mount, err := s.openDoor(known, sb, name, kind)
@@ -192,7 +195,7 @@ func (s *Server) Bring(sb sandboxes.Sandbox) (sandboxes.Need, error) {
 			need.Descriptors = append(need.Descriptors, sandboxes.Descriptor{Name: name,
 				Open: func() (*os.File, error) { return s.descriptor(known, name) }})
 		}
-		if !sb.Runs() {
+		if !sb.Runs() && d != nil {
 			s.prepare(known, name, d)
 		}
 	}
@@ -216,7 +219,8 @@ func (s *Server) enter(sb sandboxes.Sandbox) (*sandbox, error) {
 	if known := s.sandboxes[sb.ID]; known != nil || s.ctx.Err() != nil {
 		return known, nil
 	}
-	known := &sandbox{id: sb.ID, namespace: sb.Namespace, note: *n, doors: map[string]*door{}, aheads: map[string]*ahead{}}
+	known := &sandbox{id: sb.ID, namespace: sb.Namespace, note: *n, doors: map[string]*door{}, aheads: map[string]*ahead{},
+		refused: map[string]bool{}}
 	known.ctx, known.cancel = context.WithCancel(s.ctx)
 	s.sandboxes[sb.ID] = known
 	return known, nil
@@ -241,6 +245,7 @@ func (s *Server) noteOf(sb sandboxes.Sandbox) (*note, error) {
 	defer dir.Close() // it was only read from
 	if c := sb.Connections; c != nil {
 		n := &note{Function: c.GetName(), Destinations: c.GetDestinations(), By: c.GetBy(), Kinds: map[string]string{}}
+		maps.Copy(n.Kinds, c.GetKinds())
 		for _, name := range n.Destinations {
 			if d, err := s.list.get(name, sb.Namespace); err == nil {
 				n.Kinds[name] = d.config.GetKind()
@@ -269,11 +274,18 @@ func (s *Server) noteOf(sb sandboxes.Sandbox) (*note, error) {
 	return &n, nil
 }
 
-// refuse tells an operator that a function does not get what it asks for.
-func (s *Server) refuse(sb *sandbox, err error) {
+// refuse tells an operator, once for a sandbox and destination, that a function does not get what it asks for.
+func (s *Server) refuse(sb *sandbox, name string, err error) {
 	s.config.Metrics.fallback("", reasonNotAllowed)
+	sb.mu.Lock()
+	before := sb.refused[name]
+	sb.refused[name] = true
+	sb.mu.Unlock()
+	if before || sb.ctx.Err() != nil {
+		return
+	}
 	s.config.Event(&nodeapi.Event{Function: sb.Function, Reason: reasonRefused, Field: filterapi.AnnotationConnections,
-		Message: err.Error() + "; the program starts without the connection"})
+		Message: err.Error() + "; the program goes without the connection"})
 }
 
 // openDoor opens the door to a destination, and returns how the sandbox sees it.
@@ -319,20 +331,18 @@ func (s *Server) Release(id string) {
 	}
 }
 
-// find returns the sandbox, if it is to be connected to the destination. It waits for the list: programs may ask a daemon
-// that has just replaced another.
+// find returns the sandbox, if it is to be connected to the destination. It waits for a list that has this: programs may ask
+// a daemon that has just replaced another, or whose list is older than the control plane's.
 func (s *Server) find(id, name string) (*sandbox, *destination, error) {
 	known := s.known(id)
 	if known == nil || !slices.Contains(known.Destinations, name) {
 		return nil, nil, fmt.Errorf("sandbox %.64q is not to be connected to %.64q", id, name)
 	}
-	late := time.NewTimer(openTimeout)
-	defer late.Stop()
-	select {
-	case <-s.list.came:
-	case <-late.C: // the error says that the destination is not on it
-	case <-known.ctx.Done():
+	ctx, cancel := context.WithTimeout(known.ctx, openTimeout)
+	defer cancel()
+	d, err := s.list.await(ctx, name, known.namespace)
+	if err != nil {
+		s.refuse(known, name, err)
 	}
-	d, err := s.list.get(name, known.namespace)
 	return known, d, err
 }

@@ -421,6 +421,23 @@ func TestDestinationsThatAreNotAllowed(t *testing.T) {
 	}
 }
 
+// A node whose list is older than the control plane's has the sockets, and connects when its list has the destination.
+func TestAnOlderList(t *testing.T) {
+	server := newEcho(t).at("node")
+	r := newRig(t)
+	of := wants("socket", "ledger")
+	of.Kinds = map[string]string{"ledger": server.GetKind()}
+	r.describe("cart", of)
+	c := r.dial("ledger", "tcp.sock")
+	r.Set([]*nodeapi.Destination{server})
+	if n := ask(t, c); n != 1 {
+		t.Errorf("connection %d answers", n)
+	}
+	if len(r.said) > 0 {
+		t.Errorf("events: %v", r.said)
+	}
+}
+
 // A server that refuses is no end of the program: its connection ends, and the operator hears of it.
 func TestAServerThatRefuses(t *testing.T) {
 	e := newEcho(t)

@@ -36,11 +36,9 @@ type list struct {
 	// renew hears of a destination that is another one than before.
 	renew func(name string)
 
-	came chan struct{} // closed when there is a list, or a file that should have it
-	once sync.Once     // closes it
-
-	mu  sync.Mutex
-	all map[string]*destination
+	mu   sync.Mutex
+	all  map[string]*destination
+	came chan struct{} // closed when there is another list
 }
 
 func openList(secretsDir, path string, renew func(string)) (*list, error) {
@@ -54,7 +52,6 @@ func openList(secretsDir, path string, renew func(string)) (*list, error) {
 			return destinations.Load(path, destinations.Sandbox)
 		})
 		_ = l.read() // watch tells what is wrong
-		l.once.Do(func() { close(l.came) })
 	}
 	return l, nil
 }
@@ -96,10 +93,29 @@ func (l *list) replace(now []*nodeapi.Destination) {
 		}
 	}
 	l.all = next
+	close(l.came)
+	l.came = make(chan struct{})
 	l.mu.Unlock()
-	l.once.Do(func() { close(l.came) })
 	for _, name := range other {
 		l.renew(name)
+	}
+}
+
+// await returns a destination for a function of the namespace as soon as the list has it, until ctx ends.
+func (l *list) await(ctx context.Context, name, namespace string) (*destination, error) {
+	for {
+		l.mu.Lock()
+		came := l.came
+		l.mu.Unlock()
+		d, err := l.get(name, namespace)
+		if err == nil {
+			return d, nil
+		}
+		select {
+		case <-came:
+		case <-ctx.Done():
+			return nil, err
+		}
 	}
 }
 

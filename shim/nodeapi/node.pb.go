@@ -1335,7 +1335,9 @@ type Connections struct {
 	// Names of the destinations.
 	Destinations []string `protobuf:"bytes,4,rep,name=destinations,proto3" json:"destinations,omitempty"`
 	// How the program gets them: socket, descriptor or connect.
-	By            string `protobuf:"bytes,5,opt,name=by,proto3" json:"by,omitempty"`
+	By string `protobuf:"bytes,5,opt,name=by,proto3" json:"by,omitempty"`
+	// Kinds of the destinations, by their names: a daemon whose own list is older makes the sockets all the same.
+	Kinds         map[string]string `protobuf:"bytes,6,rep,name=kinds,proto3" json:"kinds,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1403,6 +1405,13 @@ func (x *Connections) GetBy() string {
 		return x.By
 	}
 	return ""
+}
+
+func (x *Connections) GetKinds() map[string]string {
+	if x != nil {
+		return x.Kinds
+	}
+	return nil
 }
 
 // Volumes are those of one pod, or of one instance: prefixes of a store that its containers see as directories.
@@ -5943,13 +5952,18 @@ const file_node_proto_rawDesc = "" +
 	"\x04jobs\x18\x02 \x03(\v2\x16.headstart.node.v1.JobR\x04jobs\x12\x13\n" +
 	"\x04more\x18\x82\x01 \x01(\bR\x04more\x125\n" +
 	"\avolumes\x18\xbe\x01 \x03(\v2\x1a.headstart.node.v1.VolumesR\avolumes\x12A\n" +
-	"\vconnections\x18\xfa\x01 \x03(\v2\x1e.headstart.node.v1.ConnectionsR\vconnections\"\x83\x01\n" +
+	"\vconnections\x18\xfa\x01 \x03(\v2\x1e.headstart.node.v1.ConnectionsR\vconnections\"\xfe\x01\n" +
 	"\vConnections\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x1c\n" +
 	"\tcontainer\x18\x03 \x01(\tR\tcontainer\x12\"\n" +
 	"\fdestinations\x18\x04 \x03(\tR\fdestinations\x12\x0e\n" +
-	"\x02by\x18\x05 \x01(\tR\x02by\"\xfc\x01\n" +
+	"\x02by\x18\x05 \x01(\tR\x02by\x12?\n" +
+	"\x05kinds\x18\x06 \x03(\v2).headstart.node.v1.Connections.KindsEntryR\x05kinds\x1a8\n" +
+	"\n" +
+	"KindsEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xfc\x01\n" +
 	"\aVolumes\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x14\n" +
@@ -6373,7 +6387,7 @@ func file_node_proto_rawDescGZIP() []byte {
 }
 
 var file_node_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_node_proto_msgTypes = make([]protoimpl.MessageInfo, 84)
+var file_node_proto_msgTypes = make([]protoimpl.MessageInfo, 85)
 var file_node_proto_goTypes = []any{
 	(Phase)(0),                    // 0: headstart.node.v1.Phase
 	(CacheVerb)(0),                // 1: headstart.node.v1.CacheVerb
@@ -6449,20 +6463,21 @@ var file_node_proto_goTypes = []any{
 	(*Endpoint)(nil),              // 71: headstart.node.v1.Endpoint
 	(*Mount)(nil),                 // 72: headstart.node.v1.Mount
 	nil,                           // 73: headstart.node.v1.Activate.InputsEntry
-	nil,                           // 74: headstart.node.v1.Load.InFlightEntry
-	nil,                           // 75: headstart.node.v1.EndpointSignals.NamedMetricsEntry
-	nil,                           // 76: headstart.node.v1.FunctionSignals.NamedMetricsEntry
-	nil,                           // 77: headstart.node.v1.Function.EnvEntry
-	nil,                           // 78: headstart.node.v1.Function.InputTemplatesEntry
-	nil,                           // 79: headstart.node.v1.Store.FreshEntry
-	nil,                           // 80: headstart.node.v1.Store.WriteEntry
-	nil,                           // 81: headstart.node.v1.Trigger.InputsEntry
-	nil,                           // 82: headstart.node.v1.Expect.InputsEntry
-	nil,                           // 83: headstart.node.v1.Bound.RelayHeadersEntry
-	nil,                           // 84: headstart.node.v1.DescribeResponse.EnvEntry
-	nil,                           // 85: headstart.node.v1.Endpoint.EnvEntry
-	(*durationpb.Duration)(nil),   // 86: google.protobuf.Duration
-	(*timestamppb.Timestamp)(nil), // 87: google.protobuf.Timestamp
+	nil,                           // 74: headstart.node.v1.Connections.KindsEntry
+	nil,                           // 75: headstart.node.v1.Load.InFlightEntry
+	nil,                           // 76: headstart.node.v1.EndpointSignals.NamedMetricsEntry
+	nil,                           // 77: headstart.node.v1.FunctionSignals.NamedMetricsEntry
+	nil,                           // 78: headstart.node.v1.Function.EnvEntry
+	nil,                           // 79: headstart.node.v1.Function.InputTemplatesEntry
+	nil,                           // 80: headstart.node.v1.Store.FreshEntry
+	nil,                           // 81: headstart.node.v1.Store.WriteEntry
+	nil,                           // 82: headstart.node.v1.Trigger.InputsEntry
+	nil,                           // 83: headstart.node.v1.Expect.InputsEntry
+	nil,                           // 84: headstart.node.v1.Bound.RelayHeadersEntry
+	nil,                           // 85: headstart.node.v1.DescribeResponse.EnvEntry
+	nil,                           // 86: headstart.node.v1.Endpoint.EnvEntry
+	(*durationpb.Duration)(nil),   // 87: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil), // 88: google.protobuf.Timestamp
 }
 var file_node_proto_depIdxs = []int32{
 	6,   // 0: headstart.node.v1.NodeMessage.register:type_name -> headstart.node.v1.Register
@@ -6503,87 +6518,88 @@ var file_node_proto_depIdxs = []int32{
 	13,  // 35: headstart.node.v1.Instances.jobs:type_name -> headstart.node.v1.Job
 	11,  // 36: headstart.node.v1.Instances.volumes:type_name -> headstart.node.v1.Volumes
 	10,  // 37: headstart.node.v1.Instances.connections:type_name -> headstart.node.v1.Connections
-	12,  // 38: headstart.node.v1.Volumes.volumes:type_name -> headstart.node.v1.Volume
-	86,  // 39: headstart.node.v1.Volumes.wait:type_name -> google.protobuf.Duration
-	61,  // 40: headstart.node.v1.Volumes.refused:type_name -> headstart.node.v1.Refused
-	86,  // 41: headstart.node.v1.Job.ready_timeout:type_name -> google.protobuf.Duration
-	61,  // 42: headstart.node.v1.Job.refused:type_name -> headstart.node.v1.Refused
-	74,  // 43: headstart.node.v1.Load.in_flight:type_name -> headstart.node.v1.Load.InFlightEntry
-	87,  // 44: headstart.node.v1.Event.at:type_name -> google.protobuf.Timestamp
-	17,  // 45: headstart.node.v1.Neighbours.neighbours:type_name -> headstart.node.v1.Neighbour
-	17,  // 46: headstart.node.v1.Site.members:type_name -> headstart.node.v1.Neighbour
-	20,  // 47: headstart.node.v1.Passes.passes:type_name -> headstart.node.v1.Pass
-	1,   // 48: headstart.node.v1.CacheCall.verb:type_name -> headstart.node.v1.CacheVerb
-	23,  // 49: headstart.node.v1.CacheAnswer.entries:type_name -> headstart.node.v1.CacheEntry
-	61,  // 50: headstart.node.v1.CacheAnswer.refused:type_name -> headstart.node.v1.Refused
-	24,  // 51: headstart.node.v1.CacheEntry.advice:type_name -> headstart.node.v1.Advice
-	26,  // 52: headstart.node.v1.Keeps.volumes:type_name -> headstart.node.v1.KeptVolume
-	30,  // 53: headstart.node.v1.RoundTrips.coordinate:type_name -> headstart.node.v1.Coordinate
-	32,  // 54: headstart.node.v1.RoundTrips.measured:type_name -> headstart.node.v1.RoundTrip
-	86,  // 55: headstart.node.v1.RoundTrip.age:type_name -> google.protobuf.Duration
-	36,  // 56: headstart.node.v1.Signals.functions:type_name -> headstart.node.v1.FunctionSignals
-	34,  // 57: headstart.node.v1.Signals.routed:type_name -> headstart.node.v1.RoutedSignals
-	35,  // 58: headstart.node.v1.RoutedSignals.endpoints:type_name -> headstart.node.v1.EndpointSignals
-	75,  // 59: headstart.node.v1.EndpointSignals.named_metrics:type_name -> headstart.node.v1.EndpointSignals.NamedMetricsEntry
-	76,  // 60: headstart.node.v1.FunctionSignals.named_metrics:type_name -> headstart.node.v1.FunctionSignals.NamedMetricsEntry
-	38,  // 61: headstart.node.v1.GatewayRefusals.refusals:type_name -> headstart.node.v1.GatewayRefusal
-	40,  // 62: headstart.node.v1.StoreProblems.problems:type_name -> headstart.node.v1.StoreProblem
-	42,  // 63: headstart.node.v1.DestinationProblems.problems:type_name -> headstart.node.v1.DestinationProblem
-	44,  // 64: headstart.node.v1.Unused.destinations:type_name -> headstart.node.v1.UnusedConnections
-	45,  // 65: headstart.node.v1.UnusedConnections.functions:type_name -> headstart.node.v1.PooledFunction
-	86,  // 66: headstart.node.v1.PooledFunction.setup:type_name -> google.protobuf.Duration
-	86,  // 67: headstart.node.v1.PooledFunction.oldest:type_name -> google.protobuf.Duration
-	86,  // 68: headstart.node.v1.Allowances.expires_in:type_name -> google.protobuf.Duration
-	47,  // 69: headstart.node.v1.Allowances.destinations:type_name -> headstart.node.v1.Allowance
-	50,  // 70: headstart.node.v1.Functions.functions:type_name -> headstart.node.v1.Function
-	51,  // 71: headstart.node.v1.Functions.stores:type_name -> headstart.node.v1.Store
-	52,  // 72: headstart.node.v1.Functions.destinations:type_name -> headstart.node.v1.Destination
-	50,  // 73: headstart.node.v1.FunctionChanges.functions:type_name -> headstart.node.v1.Function
-	51,  // 74: headstart.node.v1.FunctionChanges.stores:type_name -> headstart.node.v1.Store
-	52,  // 75: headstart.node.v1.FunctionChanges.destinations:type_name -> headstart.node.v1.Destination
-	77,  // 76: headstart.node.v1.Function.env:type_name -> headstart.node.v1.Function.EnvEntry
-	86,  // 77: headstart.node.v1.Function.ready_timeout:type_name -> google.protobuf.Duration
-	86,  // 78: headstart.node.v1.Function.request_timeout:type_name -> google.protobuf.Duration
-	78,  // 79: headstart.node.v1.Function.input_templates:type_name -> headstart.node.v1.Function.InputTemplatesEntry
-	79,  // 80: headstart.node.v1.Store.fresh:type_name -> headstart.node.v1.Store.FreshEntry
-	80,  // 81: headstart.node.v1.Store.write:type_name -> headstart.node.v1.Store.WriteEntry
-	53,  // 82: headstart.node.v1.Destination.tls:type_name -> headstart.node.v1.DestinationTLS
-	55,  // 83: headstart.node.v1.Triggers.triggers:type_name -> headstart.node.v1.Trigger
-	81,  // 84: headstart.node.v1.Trigger.inputs:type_name -> headstart.node.v1.Trigger.InputsEntry
-	50,  // 85: headstart.node.v1.StartInstance.function:type_name -> headstart.node.v1.Function
-	13,  // 86: headstart.node.v1.StartInstance.job:type_name -> headstart.node.v1.Job
-	11,  // 87: headstart.node.v1.StartInstance.volumes:type_name -> headstart.node.v1.Volumes
-	10,  // 88: headstart.node.v1.StartInstance.connections:type_name -> headstart.node.v1.Connections
-	86,  // 89: headstart.node.v1.StopInstance.grace:type_name -> google.protobuf.Duration
-	82,  // 90: headstart.node.v1.Expect.inputs:type_name -> headstart.node.v1.Expect.InputsEntry
-	83,  // 91: headstart.node.v1.Bound.relay_headers:type_name -> headstart.node.v1.Bound.RelayHeadersEntry
-	63,  // 92: headstart.node.v1.DescribeRequest.pod:type_name -> headstart.node.v1.Pod
-	63,  // 93: headstart.node.v1.GoneRequest.pod:type_name -> headstart.node.v1.Pod
-	63,  // 94: headstart.node.v1.MountsRequest.pod:type_name -> headstart.node.v1.Pod
-	72,  // 95: headstart.node.v1.MountsResponse.mounts:type_name -> headstart.node.v1.Mount
-	63,  // 96: headstart.node.v1.StageRequest.pod:type_name -> headstart.node.v1.Pod
-	72,  // 97: headstart.node.v1.DescribeResponse.mounts:type_name -> headstart.node.v1.Mount
-	84,  // 98: headstart.node.v1.DescribeResponse.env:type_name -> headstart.node.v1.DescribeResponse.EnvEntry
-	71,  // 99: headstart.node.v1.DescribeResponse.endpoints:type_name -> headstart.node.v1.Endpoint
-	85,  // 100: headstart.node.v1.Endpoint.env:type_name -> headstart.node.v1.Endpoint.EnvEntry
-	86,  // 101: headstart.node.v1.Store.FreshEntry.value:type_name -> google.protobuf.Duration
-	4,   // 102: headstart.node.v1.ControlPlane.Connect:input_type -> headstart.node.v1.NodeMessage
-	2,   // 103: headstart.node.v1.Identity.Issue:input_type -> headstart.node.v1.IssueRequest
-	62,  // 104: headstart.node.v1.Sandboxes.Describe:input_type -> headstart.node.v1.DescribeRequest
-	64,  // 105: headstart.node.v1.Sandboxes.Gone:input_type -> headstart.node.v1.GoneRequest
-	66,  // 106: headstart.node.v1.Sandboxes.Mounts:input_type -> headstart.node.v1.MountsRequest
-	68,  // 107: headstart.node.v1.Sandboxes.Stage:input_type -> headstart.node.v1.StageRequest
-	5,   // 108: headstart.node.v1.ControlPlane.Connect:output_type -> headstart.node.v1.ControlMessage
-	3,   // 109: headstart.node.v1.Identity.Issue:output_type -> headstart.node.v1.IssueResponse
-	70,  // 110: headstart.node.v1.Sandboxes.Describe:output_type -> headstart.node.v1.DescribeResponse
-	65,  // 111: headstart.node.v1.Sandboxes.Gone:output_type -> headstart.node.v1.GoneResponse
-	67,  // 112: headstart.node.v1.Sandboxes.Mounts:output_type -> headstart.node.v1.MountsResponse
-	69,  // 113: headstart.node.v1.Sandboxes.Stage:output_type -> headstart.node.v1.StageResponse
-	108, // [108:114] is the sub-list for method output_type
-	102, // [102:108] is the sub-list for method input_type
-	102, // [102:102] is the sub-list for extension type_name
-	102, // [102:102] is the sub-list for extension extendee
-	0,   // [0:102] is the sub-list for field type_name
+	74,  // 38: headstart.node.v1.Connections.kinds:type_name -> headstart.node.v1.Connections.KindsEntry
+	12,  // 39: headstart.node.v1.Volumes.volumes:type_name -> headstart.node.v1.Volume
+	87,  // 40: headstart.node.v1.Volumes.wait:type_name -> google.protobuf.Duration
+	61,  // 41: headstart.node.v1.Volumes.refused:type_name -> headstart.node.v1.Refused
+	87,  // 42: headstart.node.v1.Job.ready_timeout:type_name -> google.protobuf.Duration
+	61,  // 43: headstart.node.v1.Job.refused:type_name -> headstart.node.v1.Refused
+	75,  // 44: headstart.node.v1.Load.in_flight:type_name -> headstart.node.v1.Load.InFlightEntry
+	88,  // 45: headstart.node.v1.Event.at:type_name -> google.protobuf.Timestamp
+	17,  // 46: headstart.node.v1.Neighbours.neighbours:type_name -> headstart.node.v1.Neighbour
+	17,  // 47: headstart.node.v1.Site.members:type_name -> headstart.node.v1.Neighbour
+	20,  // 48: headstart.node.v1.Passes.passes:type_name -> headstart.node.v1.Pass
+	1,   // 49: headstart.node.v1.CacheCall.verb:type_name -> headstart.node.v1.CacheVerb
+	23,  // 50: headstart.node.v1.CacheAnswer.entries:type_name -> headstart.node.v1.CacheEntry
+	61,  // 51: headstart.node.v1.CacheAnswer.refused:type_name -> headstart.node.v1.Refused
+	24,  // 52: headstart.node.v1.CacheEntry.advice:type_name -> headstart.node.v1.Advice
+	26,  // 53: headstart.node.v1.Keeps.volumes:type_name -> headstart.node.v1.KeptVolume
+	30,  // 54: headstart.node.v1.RoundTrips.coordinate:type_name -> headstart.node.v1.Coordinate
+	32,  // 55: headstart.node.v1.RoundTrips.measured:type_name -> headstart.node.v1.RoundTrip
+	87,  // 56: headstart.node.v1.RoundTrip.age:type_name -> google.protobuf.Duration
+	36,  // 57: headstart.node.v1.Signals.functions:type_name -> headstart.node.v1.FunctionSignals
+	34,  // 58: headstart.node.v1.Signals.routed:type_name -> headstart.node.v1.RoutedSignals
+	35,  // 59: headstart.node.v1.RoutedSignals.endpoints:type_name -> headstart.node.v1.EndpointSignals
+	76,  // 60: headstart.node.v1.EndpointSignals.named_metrics:type_name -> headstart.node.v1.EndpointSignals.NamedMetricsEntry
+	77,  // 61: headstart.node.v1.FunctionSignals.named_metrics:type_name -> headstart.node.v1.FunctionSignals.NamedMetricsEntry
+	38,  // 62: headstart.node.v1.GatewayRefusals.refusals:type_name -> headstart.node.v1.GatewayRefusal
+	40,  // 63: headstart.node.v1.StoreProblems.problems:type_name -> headstart.node.v1.StoreProblem
+	42,  // 64: headstart.node.v1.DestinationProblems.problems:type_name -> headstart.node.v1.DestinationProblem
+	44,  // 65: headstart.node.v1.Unused.destinations:type_name -> headstart.node.v1.UnusedConnections
+	45,  // 66: headstart.node.v1.UnusedConnections.functions:type_name -> headstart.node.v1.PooledFunction
+	87,  // 67: headstart.node.v1.PooledFunction.setup:type_name -> google.protobuf.Duration
+	87,  // 68: headstart.node.v1.PooledFunction.oldest:type_name -> google.protobuf.Duration
+	87,  // 69: headstart.node.v1.Allowances.expires_in:type_name -> google.protobuf.Duration
+	47,  // 70: headstart.node.v1.Allowances.destinations:type_name -> headstart.node.v1.Allowance
+	50,  // 71: headstart.node.v1.Functions.functions:type_name -> headstart.node.v1.Function
+	51,  // 72: headstart.node.v1.Functions.stores:type_name -> headstart.node.v1.Store
+	52,  // 73: headstart.node.v1.Functions.destinations:type_name -> headstart.node.v1.Destination
+	50,  // 74: headstart.node.v1.FunctionChanges.functions:type_name -> headstart.node.v1.Function
+	51,  // 75: headstart.node.v1.FunctionChanges.stores:type_name -> headstart.node.v1.Store
+	52,  // 76: headstart.node.v1.FunctionChanges.destinations:type_name -> headstart.node.v1.Destination
+	78,  // 77: headstart.node.v1.Function.env:type_name -> headstart.node.v1.Function.EnvEntry
+	87,  // 78: headstart.node.v1.Function.ready_timeout:type_name -> google.protobuf.Duration
+	87,  // 79: headstart.node.v1.Function.request_timeout:type_name -> google.protobuf.Duration
+	79,  // 80: headstart.node.v1.Function.input_templates:type_name -> headstart.node.v1.Function.InputTemplatesEntry
+	80,  // 81: headstart.node.v1.Store.fresh:type_name -> headstart.node.v1.Store.FreshEntry
+	81,  // 82: headstart.node.v1.Store.write:type_name -> headstart.node.v1.Store.WriteEntry
+	53,  // 83: headstart.node.v1.Destination.tls:type_name -> headstart.node.v1.DestinationTLS
+	55,  // 84: headstart.node.v1.Triggers.triggers:type_name -> headstart.node.v1.Trigger
+	82,  // 85: headstart.node.v1.Trigger.inputs:type_name -> headstart.node.v1.Trigger.InputsEntry
+	50,  // 86: headstart.node.v1.StartInstance.function:type_name -> headstart.node.v1.Function
+	13,  // 87: headstart.node.v1.StartInstance.job:type_name -> headstart.node.v1.Job
+	11,  // 88: headstart.node.v1.StartInstance.volumes:type_name -> headstart.node.v1.Volumes
+	10,  // 89: headstart.node.v1.StartInstance.connections:type_name -> headstart.node.v1.Connections
+	87,  // 90: headstart.node.v1.StopInstance.grace:type_name -> google.protobuf.Duration
+	83,  // 91: headstart.node.v1.Expect.inputs:type_name -> headstart.node.v1.Expect.InputsEntry
+	84,  // 92: headstart.node.v1.Bound.relay_headers:type_name -> headstart.node.v1.Bound.RelayHeadersEntry
+	63,  // 93: headstart.node.v1.DescribeRequest.pod:type_name -> headstart.node.v1.Pod
+	63,  // 94: headstart.node.v1.GoneRequest.pod:type_name -> headstart.node.v1.Pod
+	63,  // 95: headstart.node.v1.MountsRequest.pod:type_name -> headstart.node.v1.Pod
+	72,  // 96: headstart.node.v1.MountsResponse.mounts:type_name -> headstart.node.v1.Mount
+	63,  // 97: headstart.node.v1.StageRequest.pod:type_name -> headstart.node.v1.Pod
+	72,  // 98: headstart.node.v1.DescribeResponse.mounts:type_name -> headstart.node.v1.Mount
+	85,  // 99: headstart.node.v1.DescribeResponse.env:type_name -> headstart.node.v1.DescribeResponse.EnvEntry
+	71,  // 100: headstart.node.v1.DescribeResponse.endpoints:type_name -> headstart.node.v1.Endpoint
+	86,  // 101: headstart.node.v1.Endpoint.env:type_name -> headstart.node.v1.Endpoint.EnvEntry
+	87,  // 102: headstart.node.v1.Store.FreshEntry.value:type_name -> google.protobuf.Duration
+	4,   // 103: headstart.node.v1.ControlPlane.Connect:input_type -> headstart.node.v1.NodeMessage
+	2,   // 104: headstart.node.v1.Identity.Issue:input_type -> headstart.node.v1.IssueRequest
+	62,  // 105: headstart.node.v1.Sandboxes.Describe:input_type -> headstart.node.v1.DescribeRequest
+	64,  // 106: headstart.node.v1.Sandboxes.Gone:input_type -> headstart.node.v1.GoneRequest
+	66,  // 107: headstart.node.v1.Sandboxes.Mounts:input_type -> headstart.node.v1.MountsRequest
+	68,  // 108: headstart.node.v1.Sandboxes.Stage:input_type -> headstart.node.v1.StageRequest
+	5,   // 109: headstart.node.v1.ControlPlane.Connect:output_type -> headstart.node.v1.ControlMessage
+	3,   // 110: headstart.node.v1.Identity.Issue:output_type -> headstart.node.v1.IssueResponse
+	70,  // 111: headstart.node.v1.Sandboxes.Describe:output_type -> headstart.node.v1.DescribeResponse
+	65,  // 112: headstart.node.v1.Sandboxes.Gone:output_type -> headstart.node.v1.GoneResponse
+	67,  // 113: headstart.node.v1.Sandboxes.Mounts:output_type -> headstart.node.v1.MountsResponse
+	69,  // 114: headstart.node.v1.Sandboxes.Stage:output_type -> headstart.node.v1.StageResponse
+	109, // [109:115] is the sub-list for method output_type
+	103, // [103:109] is the sub-list for method input_type
+	103, // [103:103] is the sub-list for extension type_name
+	103, // [103:103] is the sub-list for extension extendee
+	0,   // [0:103] is the sub-list for field type_name
 }
 
 func init() { file_node_proto_init() }
@@ -6632,7 +6648,7 @@ func file_node_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_node_proto_rawDesc), len(file_node_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   84,
+			NumMessages:   85,
 			NumExtensions: 0,
 			NumServices:   3,
 		},

@@ -51,7 +51,8 @@ func (w *world) connections(t *testing.T, pods ...*corev1.Pod) []*nodeapi.Connec
 }
 
 func toldTo(pod, name, container string, destinations ...string) *nodeapi.Connections {
-	return &nodeapi.Connections{Id: "default_" + pod + "_u1", Name: "default/" + name, Container: container, Destinations: destinations, By: "socket"}
+	return &nodeapi.Connections{Id: "default_" + pod + "_u1", Name: "default/" + name, Container: container, Destinations: destinations, By: "socket",
+		Kinds: map[string]string{"orders": "postgres"}}
 }
 
 func TestANodeIsToldThePodsConnections(t *testing.T) {
