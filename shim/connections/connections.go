@@ -284,6 +284,7 @@ func (s *Server) refuse(sb *sandbox, name string, err error) {
 	if before || sb.ctx.Err() != nil {
 		return
 	}
+	s.config.Log.Warn("a sandbox goes without a connection", "instance", sb.id, "destination", name, "error", err)
 	s.config.Event(&nodeapi.Event{Function: sb.Function, Reason: reasonRefused, Field: filterapi.AnnotationConnections,
 		Message: err.Error() + "; the program goes without the connection"})
 }

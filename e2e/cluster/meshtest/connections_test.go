@@ -117,8 +117,11 @@ func TestPodsAreConnected(t *testing.T) {
 		kubectl(t, "-n", namespace, "wait", "--for=condition=Ready", "pod/database", "--timeout=90s")
 	}
 	t.Cleanup(func() {
-		if t.Failed() { // later tests replace these daemons
-			t.Logf("the daemons say\n%s", kubectl(t, "-n", world.System, "logs", "-l", "app.kubernetes.io/name=headstart-node", "-c", "node", "--prefix", "--tail=50"))
+		if !t.Failed() {
+			return
+		}
+		for name, container := range map[string]string{"headstart-node": "node", "headstart-controlplane": "controlplane"} { // later tests replace them
+			t.Logf("%s says\n%s", name, kubectl(t, "-n", world.System, "logs", "-l", "app.kubernetes.io/name="+name, "-c", container, "--prefix", "--tail=50"))
 		}
 	})
 	t.Run("from the pod", fromThePod)
