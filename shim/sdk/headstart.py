@@ -40,7 +40,7 @@ def _inherited(name):
 
 
 def _fetch(name):
-    if not re.fullmatch("[a-z][a-z0-9-]{0,62}", name):
+    if not re.fullmatch("[a-z0-9][a-z0-9-]{0,62}", name):
         return None
     with socket.socket(socket.AF_UNIX) as s:
         s.settimeout(FETCH_TIMEOUT)

@@ -23,7 +23,7 @@ const (
 )
 
 var (
-	label = regexp.MustCompile(`^[a-z][a-z0-9-]{0,62}$`)
+	label = regexp.MustCompile(`^[a-z0-9][a-z0-9-]{0,62}$`)
 	used  sync.Map // the names of inherited descriptors that the program has taken
 )
 

@@ -96,23 +96,25 @@ func TestConnect(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { os.RemoveAll(dir) })
-	for _, name := range []string{"orders", "odd"} {
+	for _, name := range []string{"orders", "2nd-db", "odd"} {
 		if err := os.Mkdir(filepath.Join(dir, name), 0o700); err != nil {
 			t.Fatal(err)
 		}
 	}
-	serve(t, "unix", filepath.Join(dir, "orders/descriptor.sock"), func(c net.Conn) {
-		f := saying(t, "fetched")
-		defer f.Close()
-		if _, _, err := c.(*net.UnixConn).WriteMsgUnix([]byte{1}, syscall.UnixRights(int(f.Fd())), nil); err != nil {
-			t.Error(err)
-		}
-	})
+	for _, name := range []string{"orders", "2nd-db"} {
+		serve(t, "unix", filepath.Join(dir, name, "descriptor.sock"), func(c net.Conn) {
+			f := saying(t, "fetched")
+			defer f.Close()
+			if _, _, err := c.(*net.UnixConn).WriteMsgUnix([]byte{1}, syscall.UnixRights(int(f.Fd())), nil); err != nil {
+				t.Error(err)
+			}
+		})
+	}
 	serve(t, "unix", filepath.Join(dir, "odd/descriptor.sock"), func(c net.Conn) { io.WriteString(c, "no descriptor") })
 	dialled := serve(t, "tcp4", "127.0.0.1:0", func(c net.Conn) { io.WriteString(c, "dialled") })
-	names := []string{"orders", "orders", "orders", "ended", "odd", "none", "", "../orders"}
-	want := []string{"inherited<nil>", "fetched<nil>", "fetched<nil>", "dialled<nil>", "dialled<nil>", "dialled<nil>",
-		"dialled<nil>", "dialled<nil>"}
+	names := []string{"orders", "orders", "orders", "2nd-db", "ended", "odd", "none", "", "../orders"}
+	want := []string{"inherited<nil>", "fetched<nil>", "fetched<nil>", "fetched<nil>", "dialled<nil>", "dialled<nil>",
+		"dialled<nil>", "dialled<nil>", "dialled<nil>"}
 	for language, command := range map[string][]string{"Go": {os.Args[0]}, "Python": {"python3", "-c", python}} {
 		t.Run(language, func(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)

@@ -32,8 +32,11 @@ const (
 	maxEnvironment = 64 << 10
 )
 
+// nameForm has all names of the operator's destinations, which are DNS labels.
+const nameForm = `[a-z0-9][a-z0-9-]{0,62}`
+
 // destination is one name below Root: no mount lies in another one, or above all of them.
-var destination = regexp.MustCompile(`^` + Root + `[a-z][a-z0-9-]{0,62}$`)
+var destination = regexp.MustCompile(`^` + Root + nameForm + `$`)
 
 // Socket is where a sandbox has its sockets. In it, and in no other mount, a container may have directories of its own:
 // the containers of a pod share all else.
@@ -52,7 +55,7 @@ func InSocket(m *nodeapi.Mount) string {
 const descriptorsVariable = "HEADSTART_DESCRIPTORS"
 
 // descriptorName is what a descriptor can be called, and a directory with sockets: a colon ends it.
-var descriptorName = regexp.MustCompile(`^[a-z][a-z0-9-]{0,62}$`)
+var descriptorName = regexp.MustCompile(`^` + nameForm + `$`)
 
 // envName is the part of the environment that is Headstart's: it can add no
 // LD_PRELOAD, whatever the daemon says.
