@@ -48,7 +48,10 @@ def _fetch(name):
         _, fds, _, _ = socket.recv_fds(s, 1, 1)
     for fd in fds[1:]:
         os.close(fd)
-    return socket.socket(fileno=fds[0]) if fds else None
+    if not fds:
+        return None
+    os.set_inheritable(fds[0], False)
+    return socket.socket(fileno=fds[0])
 
 
 def _alive(s):

@@ -48,6 +48,7 @@ said = []
 for name in sys.argv[2:]:
     host, port = sys.argv[1].split(":")
     with headstart.connect(name, (host, int(port)), 10) as s:
+        assert not s.get_inheritable(), name
         said.append(s.makefile().read() + "<nil>")
 print(json.dumps(said))
 `
