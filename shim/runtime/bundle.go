@@ -29,8 +29,8 @@ type bundle struct {
 	facts  spec.Facts
 	// without is the specification without a listener for the program's connections; nil: there is none in it.
 	without []byte
-	// unasked is why there is none though the container was described with it.
-	unasked *lapse
+	// partial is why the container goes without its descriptors or its listener, and has all else.
+	partial *lapse
 }
 
 // openBundle reads the bundle at path dir. The caller has to Close it.

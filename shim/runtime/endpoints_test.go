@@ -371,13 +371,6 @@ func TestEndpointsWithoutTheDaemon(t *testing.T) {
 
 // A container that does not come to be, or not as it is described, has no listener.
 func TestEndpointsOfContainersWithout(t *testing.T) {
-	changed := func(change func(*nodeapi.DescribeResponse)) describing {
-		return func(ctx context.Context, q *nodeapi.DescribeRequest) (*nodeapi.DescribeResponse, error) {
-			d, err := describesS3(ctx, q)
-			change(d)
-			return d, err
-		}
-	}
 	for name, tt := range map[string]struct {
 		id       string
 		describe describing
@@ -388,12 +381,12 @@ func TestEndpointsOfContainersWithout(t *testing.T) {
 	}{
 		"not created":            {id: "broken", describe: describesS3, listened: 1},
 		"not created, of no pod": {id: "broken", describe: describesS3, config: ofNoPod, listened: 1},
-		"without descriptors": {id: "a", reason: "DescriptorsMissing", listened: 1,
-			describe: changed(func(d *nodeapi.DescribeResponse) { d.Descriptors = []string{"db"} })},
 		"without mounts": {id: "a", reason: "DescriptionInvalid", listened: 1,
-			describe: changed(func(d *nodeapi.DescribeResponse) {
+			describe: func(ctx context.Context, q *nodeapi.DescribeRequest) (*nodeapi.DescribeResponse, error) {
+				d, err := describesS3(ctx, q)
 				d.Mounts = []*nodeapi.Mount{{Source: "/etc", Destination: "/headstart/input", ReadOnly: true}}
-			})},
+				return d, err
+			}},
 		"without a listener": {id: "a", reason: "EndpointFailed", describe: describesS3, listened: 1,
 			fails: &os.PathError{Op: "open", Path: "/run/netns/fire", Err: syscall.ENOENT}},
 	} {

@@ -117,7 +117,7 @@ func TestDescriptorsAreInherited(t *testing.T) {
 	}
 }
 
-// Without its descriptors a sandbox starts unchanged, and the log says why.
+// Without its descriptors a container, also a job's, has all else that it is described with, and the log says why.
 func TestDescriptorsThatAreMissing(t *testing.T) {
 	for name, prepare := range map[string]func(t *testing.T, socket string) (id string){
 		"no socket":    func(*testing.T, string) string { return "a" },
@@ -130,19 +130,21 @@ func TestDescriptorsThatAreMissing(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			socket := daemonSocket(t, answer(&nodeapi.DescribeResponse{Descriptors: []string{"db"}}))
-			id := prepare(t, socket)
-			inner := &runc{}
-			s := newService(inner, socket, "test")
-			ctx, hook := logged(t)
-			if _, err := s.Create(ctx, &taskAPI.CreateTaskRequest{ID: id, Bundle: bundle(t, plain)}); err != nil {
-				t.Fatal(err)
+			source := ownDirectory(t, "default_fire-x_u-1")
+			r := newS3Rig(t, func(ctx context.Context, q *nodeapi.DescribeRequest) (*nodeapi.DescribeResponse, error) {
+				d, err := describesS3(ctx, q)
+				d.Mounts = []*nodeapi.Mount{{Source: source, Destination: "/headstart/input", ReadOnly: true}}
+				d.Descriptors = []string{"db"}
+				return d, err
+			})
+			env, reason := r.created(t, prepare(t, r.socket), s3Config(t, func(spec map[string]any) {
+				spec["annotations"].(map[string]string)["headstart.dev/input"] = "s3://videos/a"
+			}))
+			if url(env) == "" || !slices.Contains(env, "HEADSTART_A=1") || r.inner.input != source {
+				t.Errorf("environment %q, and runc mounts %q", env, r.inner.input)
 			}
-			if diff := cmp.Diff(plain, inner.config); diff != "" {
-				t.Errorf("config.json that runc saw (-want +got):\n%s", diff)
-			}
-			if entry := hook.LastEntry(); entry == nil || entry.Data["reason"] != "DescriptorsMissing" {
-				t.Errorf("log entry %+v", entry)
+			if reason != "DescriptorsMissing" || strings.Contains(r.inner.config, "HEADSTART_DESCRIPTORS") {
+				t.Errorf("%s, environment %q", reason, env)
 			}
 		})
 	}

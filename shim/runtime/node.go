@@ -6,6 +6,7 @@ import (
 	"os"
 	"time"
 
+	"github.com/containerd/log"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
@@ -103,13 +104,16 @@ func (n Node) describe(ctx context.Context, id string, of spec.Facts) (*nodeapi.
 	}
 }
 
-// fetch returns the descriptors that a container was described with.
+// fetch returns the descriptors that a container was described with. If they cannot be had, d names none any more.
 func (n Node) fetch(ctx context.Context, id string, d *nodeapi.DescribeResponse) ([]*os.File, *lapse) {
 	if len(d.GetDescriptors()) == 0 {
 		return nil, nil
 	}
 	files, err := descriptors.Fetch(ctx, descriptors.Path(n.Socket), id, len(d.GetDescriptors()))
 	if err != nil {
+		d.Descriptors = nil
+		log.G(ctx).WithError(err).WithField("sandbox", id).WithField("reason", descriptorsMissing).
+			Warn("a program starts without the descriptors that the daemon has for it")
 		return nil, &lapse{descriptorsMissing, err}
 	}
 	return files, nil

@@ -5,6 +5,7 @@
 package runtime
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -139,10 +140,12 @@ func (s *Service) Create(ctx context.Context, r *taskAPI.CreateTaskRequest) (*ta
 	}
 	res, err := s.TTRPCTaskService.Create(ctx, r)
 	if err != nil {
-		res, b.unasked, err = s.createWithout(ctx, r, b, err)
+		var unasked *lapse
+		res, unasked, err = s.createWithout(ctx, r, b, err)
+		b.partial = cmp.Or(unasked, b.partial)
 	}
-	if b.unasked != nil {
-		span.SetAttributes(tracing.Degraded.String(b.unasked.reason))
+	if b.partial != nil {
+		span.SetAttributes(tracing.Degraded.String(b.partial.reason))
 	}
 	s.disinherit(r.ID)
 	end(span, err)
@@ -201,16 +204,13 @@ func (s *Service) prepare(ctx context.Context, r *taskAPI.CreateTaskRequest, b *
 	if missed != nil {
 		return description, missed
 	}
-	files, missed := s.node.fetch(ctx, r.ID, description)
-	if missed != nil {
-		return description, missed
-	}
+	files, lost := s.node.fetch(ctx, r.ID, description)
 	if missed := b.apply(s.node, r.ID, description, has); missed != nil {
 		descriptors.CloseAll(files)
 		return description, missed
 	}
 	s.bequeath(r.ID, files)
-	b.unasked = s.notify(ctx, r.ID, b, description, s.converse(r.ID, b, description))
+	b.partial = cmp.Or(s.notify(ctx, r.ID, b, description, s.converse(r.ID, b, description)), lost)
 	return description, nil
 }
 

@@ -80,8 +80,9 @@ func TestSpans(t *testing.T) {
 		Events: []string{"prepared"},
 	}
 	start := span{Name: "runc.start", Trace: traceID, Parent: parentID, Attributes: attributes("a")}
-	unchanged, failed := create, create
+	unchanged, without, failed := create, create, create
 	unchanged.Attributes = attributes("a", "headstart.degraded", "DescriptionInvalid")
+	without.Attributes = attributes("a", "headstart.degraded", "DescriptorsMissing")
 	failed.Attributes, failed.Events, failed.Failed = attributes("broken"), []string{"prepared", "exception"}, true
 
 	tests := map[string]struct {
@@ -93,6 +94,7 @@ func TestSpans(t *testing.T) {
 		"create and start":                  {ours(&nodeapi.DescribeResponse{}), "a", true, []span{create, start}},
 		"created and never started":         {ours(&nodeapi.DescribeResponse{}), "a", false, []span{create}},
 		"started unchanged":                 {ours(&nodeapi.DescribeResponse{Env: map[string]string{"X": ""}}), "a", true, []span{unchanged, start}},
+		"started without descriptors":       {ours(&nodeapi.DescribeResponse{Descriptors: []string{"db"}}), "a", true, []span{without, start}},
 		"runc fails":                        {ours(&nodeapi.DescribeResponse{}), "broken", false, []span{failed}},
 		"no trace to continue":              {&nodeapi.DescribeResponse{}, "a", true, nil},
 		"trace that is not sampled":         {&nodeapi.DescribeResponse{Traceparent: traceparent[:len(traceparent)-1] + "0"}, "a", true, nil},
