@@ -1,5 +1,5 @@
 // Package descriptors hands open files of a node's daemon to its shims, which gRPC cannot carry:
-// by a unix socket beside that of the gRPC.
+// by a unix socket beside that of the gRPC. The daemon's other sockets for shims are served by the same means.
 package descriptors
 
 import (
@@ -11,7 +11,6 @@ import (
 	"net"
 	"os"
 	"path/filepath"
-	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -27,8 +26,6 @@ const (
 	socketName = "descriptors.sock"
 	// idLimit is longer than the id of any container, in bytes.
 	idLimit = 256
-	// descriptorSize is that of a descriptor in a control message, in bytes.
-	descriptorSize = 4
 )
 
 // Path is the path of the socket, by that of the daemon's gRPC.
@@ -83,19 +80,12 @@ func checkKind(f *os.File) error {
 // receive also returns descriptors with an error.
 func receive(c *net.UnixConn) (files []*os.File, count int, err error) {
 	var said [2]byte // one more than there is to be
-	control := make([]byte, unix.CmsgSpace(Limit*descriptorSize))
+	control := make([]byte, unix.CmsgSpace(Limit*Size))
 	n, controls, flags, _, err := c.ReadMsgUnix(said[:], control)
 	if err != nil {
 		return nil, 0, fmt.Errorf("receiving descriptors: %w", err)
 	}
-	messages, err := unix.ParseSocketControlMessage(control[:controls])
-	for _, m := range messages {
-		fds, invalid := unix.ParseUnixRights(&m)
-		err = errors.Join(err, invalid)
-		for _, fd := range fds {
-			files = append(files, os.NewFile(uintptr(fd), "descriptor"))
-		}
-	}
+	files, err = Received(control[:controls])
 	switch {
 	case err != nil:
 		return files, 0, fmt.Errorf("receiving descriptors: %w", err)
@@ -117,41 +107,11 @@ type Take func(container string) ([]*os.File, error)
 
 // Serve returns what serves shims on a listener until ctx ends.
 func Serve(ctx context.Context, take Take, log *slog.Logger) func(net.Listener) error {
-	return func(l net.Listener) error {
-		defer l.Close()
-		var serving sync.WaitGroup
-		defer serving.Wait()
-		closed := make(chan struct{})
-		defer context.AfterFunc(ctx, func() {
-			defer close(closed)
-			_ = l.Close() // Accept says so
-		})()
-		for {
-			conn, err := l.Accept()
-			switch {
-			case err == nil:
-			case ctx.Err() != nil:
-				<-closed
-				return nil
-			default:
-				return fmt.Errorf("taking connections of shims: %w", err)
-			}
-			serving.Go(func() {
-				defer conn.Close()
-				if err := answer(unixOf(conn), take); err != nil {
-					log.Warn("a container does not get its descriptors", "error", err)
-				}
-			})
+	return Accept(ctx, log, func(_ context.Context, c *net.UnixConn) {
+		if err := answer(c, take); err != nil {
+			log.Warn("a container does not get its descriptors", "error", err)
 		}
-	}
-}
-
-// unixOf is the connection of a listener, which may count it.
-func unixOf(c net.Conn) *net.UnixConn {
-	if counted, is := c.(interface{ NetConn() net.Conn }); is {
-		return unixOf(counted.NetConn())
-	}
-	return c.(*net.UnixConn)
+	})
 }
 
 func answer(c *net.UnixConn, take Take) error {

@@ -15,6 +15,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/headstart-mesh/headstart/shim/nodeapi/descriptors"
 )
 
 const (
@@ -26,8 +28,6 @@ const (
 	messageLimit = 1024
 	// taken is what the daemon says of a directory that it takes. To a shim that offers none it says nothing.
 	taken = 1
-	// descriptorSize is that of a descriptor in a control message, in bytes.
-	descriptorSize = 4
 )
 
 // Path is the path of the socket, by that of the daemon's gRPC.
@@ -55,43 +55,11 @@ type Server interface {
 // Serve returns what takes offers on a listener until ctx ends. The listeners that were taken are served as long as
 // their shims keep the connections.
 func Serve(ctx context.Context, s Server, log *slog.Logger) func(net.Listener) error {
-	return func(l net.Listener) error {
-		defer l.Close()
-		var serving sync.WaitGroup
-		defer serving.Wait()
-		ctx, cancel := context.WithCancel(ctx)
-		defer cancel() // else the wait is for shims, which keep their connections
-		closed := make(chan struct{})
-		defer context.AfterFunc(ctx, func() {
-			defer close(closed)
-			_ = l.Close() // Accept says so
-		})()
-		for {
-			conn, err := l.Accept()
-			switch {
-			case err == nil:
-			case ctx.Err() != nil:
-				<-closed
-				return nil
-			default:
-				return fmt.Errorf("taking connections of shims: %w", err)
-			}
-			serving.Go(func() {
-				defer conn.Close() // the listener may count it
-				if err := take(ctx, unixOf(conn), s); err != nil {
-					log.Warn("an endpoint of a sandbox is not served", "error", err)
-				}
-			})
+	return descriptors.Accept(ctx, log, func(ctx context.Context, c *net.UnixConn) {
+		if err := take(ctx, c, s); err != nil {
+			log.Warn("an endpoint of a sandbox is not served", "error", err)
 		}
-	}
-}
-
-// unixOf is the connection of a listener, which may count it.
-func unixOf(c net.Conn) *net.UnixConn {
-	if counted, is := c.(interface{ NetConn() net.Conn }); is {
-		return unixOf(counted.NetConn())
-	}
-	return c.(*net.UnixConn)
+	})
 }
 
 // take serves what one shim offers until the shim ends the connection, or ctx ends. Then the shim hears at once that it
@@ -134,12 +102,12 @@ func take(ctx context.Context, c *net.UnixConn, s Server) error {
 // receive returns an offer with its listener, nil for none. Who has the offer closes its directory.
 func receive(c *net.UnixConn) (o Offer, _ net.Listener, err error) {
 	said := make([]byte, messageLimit)
-	control := make([]byte, unix.CmsgSpace(2*descriptorSize))
+	control := make([]byte, unix.CmsgSpace(2*descriptors.Size))
 	n, controls, flags, _, err := c.ReadMsgUnix(said, control)
 	if err != nil {
 		return o, nil, fmt.Errorf("receiving an endpoint: %w", err)
 	}
-	files, err := filesIn(control[:controls])
+	files, err := descriptors.Received(control[:controls])
 	defer func() {
 		for _, f := range files {
 			_ = f.Close() // the listener has a copy
@@ -172,18 +140,6 @@ func receive(c *net.UnixConn) (o Offer, _ net.Listener, err error) {
 		files = files[:1]
 	}
 	return o, l, nil
-}
-
-func filesIn(control []byte) (files []*os.File, err error) {
-	messages, err := unix.ParseSocketControlMessage(control)
-	for _, m := range messages {
-		fds, invalid := unix.ParseUnixRights(&m)
-		err = errors.Join(err, invalid)
-		for _, fd := range fds {
-			files = append(files, os.NewFile(uintptr(fd), "endpoint"))
-		}
-	}
-	return files, err
 }
 
 // listenerOf allows listeners on a loopback only: who connects elsewhere is not the sandbox.

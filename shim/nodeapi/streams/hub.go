@@ -12,8 +12,6 @@ import (
 	"sync"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/headstart-mesh/headstart/shim/nodeapi/descriptors"
 )
 
@@ -22,12 +20,6 @@ var (
 	ErrNoShim = errors.New("the sandbox's shim is not there")
 	// ErrUnclear is of Join: the shim may have the streams, or not. Nobody else is to read them: close them.
 	ErrUnclear = errors.New("the sandbox's shim has not said whether it has the streams")
-)
-
-// Pauses after a connection that cannot be taken, which double: a listener that fails at once would keep a core busy.
-const (
-	acceptPause     = 50 * time.Millisecond
-	acceptPauseMost = time.Second
 )
 
 // Hub is the daemon's side, of all sandboxes.
@@ -62,59 +54,11 @@ func NewHub(log *slog.Logger) *Hub {
 
 // Serve returns what converses with the shims that come to a listener until ctx ends.
 func (h *Hub) Serve(ctx context.Context) func(net.Listener) error {
-	return func(l net.Listener) error {
-		defer l.Close()
-		var serving sync.WaitGroup
-		defer serving.Wait()
-		ctx, cancel := context.WithCancel(ctx)
-		defer cancel() // else the wait is for shims, which keep their connections
-		closed := make(chan struct{})
-		defer context.AfterFunc(ctx, func() {
-			defer close(closed)
-			_ = l.Close() // Accept says so
-		})()
-		pause := acceptPause
-		for {
-			conn, err := l.Accept()
-			switch {
-			case err == nil:
-				pause = acceptPause
-			case ctx.Err() != nil:
-				<-closed
-				return nil
-			case passes(err):
-				h.log.Warn("no connection of a shim can be taken now", "error", err)
-				select {
-				case <-time.After(pause):
-				case <-ctx.Done():
-				}
-				pause = min(2*pause, acceptPauseMost)
-				continue
-			default:
-				return fmt.Errorf("taking connections of shims: %w", err)
-			}
-			serving.Go(func() {
-				defer conn.Close() // the listener may count it
-				if err := h.take(ctx, unixOf(conn)); err != nil {
-					h.log.Warn("a shim is not spoken with", "error", err)
-				}
-			})
+	return descriptors.Accept(ctx, h.log, func(ctx context.Context, c *net.UnixConn) {
+		if err := h.take(ctx, c); err != nil {
+			h.log.Warn("a shim is not spoken with", "error", err)
 		}
-	}
-}
-
-// passes tells whether a listener's error is of one connection, or until the process or the machine has descriptors
-// again.
-func passes(err error) bool {
-	return errors.Is(err, unix.EMFILE) || errors.Is(err, unix.ENFILE) || errors.Is(err, unix.ECONNABORTED)
-}
-
-// unixOf is the connection of a listener, which may count it.
-func unixOf(c net.Conn) *net.UnixConn {
-	if counted, is := c.(interface{ NetConn() net.Conn }); is {
-		return unixOf(counted.NetConn())
-	}
-	return c.(*net.UnixConn)
+	})
 }
 
 // take converses with one shim. Its errors are of its beginning: each shim ends at some point.

@@ -30,8 +30,6 @@ const (
 	questionsLimit = 64
 	// descriptorsLimit is how many a message may carry: those of two streams.
 	descriptorsLimit = 2
-	// descriptorSize is that of a descriptor in a control message, in bytes.
-	descriptorSize = 4
 )
 
 // TargetsLimit is how many addresses a sandbox may have that its program is connected to by the daemon.
@@ -234,16 +232,10 @@ func number(f *os.File) (n int) {
 // receive returns the next message. Its files are the caller's to close.
 func receive(c *net.UnixConn) (p parcel, err error) {
 	said := make([]byte, messageLimit+1) // one more than there is to be
-	control := make([]byte, unix.CmsgSpace(descriptorsLimit*descriptorSize))
+	control := make([]byte, unix.CmsgSpace(descriptorsLimit*descriptors.Size))
 	n, controls, flags, _, err := c.ReadMsgUnix(said, control)
-	messages, invalid := unix.ParseSocketControlMessage(control[:controls])
-	for _, m := range messages {
-		fds, none := unix.ParseUnixRights(&m)
-		invalid = errors.Join(invalid, none)
-		for _, fd := range fds {
-			p.files = append(p.files, os.NewFile(uintptr(fd), "stream"))
-		}
-	}
+	var invalid error
+	p.files, invalid = descriptors.Received(control[:controls])
 	if err == nil {
 		err = invalid
 	}

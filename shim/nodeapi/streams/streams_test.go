@@ -466,46 +466,6 @@ func TestAhead(t *testing.T) {
 	wantOpen(t, before-4)
 }
 
-// failing is a listener whose first errors are these.
-type failing struct {
-	net.Listener
-	errs []error
-}
-
-func (f *failing) Accept() (net.Conn, error) {
-	if len(f.errs) == 0 {
-		return f.Listener.Accept()
-	}
-	err := f.errs[0]
-	f.errs = f.errs[1:]
-	return nil, &net.OpError{Op: "accept", Err: os.NewSyscallError("accept4", err)}
-}
-
-// A daemon that is short of descriptors goes on, and takes its shims later. Other errors end it.
-func TestAcceptFails(t *testing.T) {
-	socket, h := path(t), newHub()
-	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
-	serving := func(errs ...error) error {
-		l, err := net.Listen("unixpacket", socket)
-		if err != nil {
-			return err
-		}
-		return h.Serve(ctx)(&failing{l, errs})
-	}
-	if err := serving(syscall.EMFILE, syscall.EINVAL); !errors.Is(err, syscall.EINVAL) {
-		t.Errorf("%v, want that it is over", err)
-	}
-	served := make(chan error)
-	go func() { served <- serving(syscall.EMFILE, syscall.ENFILE, syscall.ECONNABORTED) }()
-	keep(t, socket, streams.NewShim(sandbox, streams.HostNetwork, nil))
-	meet(t, h)
-	cancel()
-	if err := <-served; err != nil {
-		t.Error(err)
-	}
-}
-
 func eventually(t *testing.T, is func() bool) {
 	t.Helper()
 	for end := time.Now().Add(patience); !is(); time.Sleep(time.Millisecond) {
