@@ -51,6 +51,9 @@ func (f *front) Take(ctx context.Context, s session.Start) (*session.Session, er
 		f.taken++
 		return w, nil
 	}
+	if s == session.Bare {
+		return session.Raw{}.Open(ctx, f.dial, s)
+	}
 	f.fresh++
 	return f.protocol.Open(ctx, f.dial, s)
 }

@@ -23,6 +23,7 @@ const (
 
 // ahead is a connection that is made for one sandbox, in its network namespace, while its program starts.
 type ahead struct {
+	start session.Start       // what the program is expected to ask for
 	there chan struct{}       // closed when it is there, or will not be
 	held  *pool.Held[waiting] // nil: it could not be made
 	err   error               // why not
@@ -38,7 +39,7 @@ func (s *Server) prepare(sb *sandbox, name string, d *destination) {
 	if sb.ctx.Err() != nil || sb.aheads[name] != nil {
 		return
 	}
-	a := &ahead{there: make(chan struct{})}
+	a := &ahead{start: s.expected(sb, name, d), there: make(chan struct{})}
 	sb.aheads[name] = a
 	s.background.Go(func() {
 		s.tryAhead(sb, name, d, a)
@@ -61,7 +62,7 @@ func (s *Server) tryAhead(sb *sandbox, name string, d *destination, a *ahead) {
 	defer cancel()
 	for pause := aheadPause; ; pause = min(2*pause, aheadPauseMost) {
 		var w waiting
-		if w, a.err = s.openAhead(ctx, sb, name, d); a.err == nil {
+		if w, a.err = s.openAhead(ctx, sb, d, a.start); a.err == nil {
 			a.held = pool.Hold(w, func() {})
 			return
 		}
@@ -76,18 +77,31 @@ func (s *Server) tryAhead(sb *sandbox, name string, d *destination, a *ahead) {
 	}
 }
 
-// openAhead logs in as the function's driver did last, and only connects if no driver has yet.
-func (s *Server) openAhead(ctx context.Context, sb *sandbox, name string, d *destination) (waiting, error) {
+// expected is what the function's driver has asked for last. Without a driver it is a stream alone, on which whatever is asked
+// for can be logged in.
+func (s *Server) expected(sb *sandbox, name string, d *destination) session.Start {
 	start, known := s.starts.last(sb.Function, name)
-	if d.raw() {
-		if start = ""; sb.By == filterapi.ByConnect {
-			start = bareStart
+	switch {
+	case d.raw() && sb.By != filterapi.ByConnect:
+		return ""
+	case d.raw() || !known:
+		return session.Bare
+	}
+	return start
+}
+
+// openAhead logs in, if that is expected and not denied. Otherwise it is the program's own log-in that the server hears.
+func (s *Server) openAhead(ctx context.Context, sb *sandbox, d *destination, start session.Start) (waiting, error) {
+	if start != session.Bare {
+		if leave := d.denials.enter(time.Now()); leave != nil {
+			defer leave()
+			return s.connect(ctx, sb, d, start)
 		}
 	}
-	if known || d.raw() {
-		return s.connect(ctx, sb, d, start)
-	}
 	conn, err := s.dial(ctx, sb, d)
+	if err == nil {
+		d.expires(conn)
+	}
 	return waiting{conn: conn}, err
 }
 
@@ -102,13 +116,13 @@ func (sb *sandbox) takeAhead(name string, a *ahead) bool {
 	return true
 }
 
-// ahead takes the connection that was made for a sandbox, and waits for it if it is being made; false: there is none.
-func (s *Server) ahead(ctx context.Context, sb *sandbox, name string) (waiting, bool) {
+// ahead takes the connection that was made for a sandbox, and waits for it if it is being made; false: there is none. A bare stream
+// takes no session: drivers that find no TLS at the server connect once more, and that one is logged in.
+func (s *Server) ahead(ctx context.Context, sb *sandbox, name string, start session.Start) (waiting, bool) {
 	sb.mu.Lock()
 	a := sb.aheads[name]
-	delete(sb.aheads, name)
 	sb.mu.Unlock()
-	if a == nil {
+	if a == nil || start == session.Bare && a.start != session.Bare || !sb.takeAhead(name, a) {
 		return waiting{}, false
 	}
 	select {

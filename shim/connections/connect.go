@@ -12,9 +12,6 @@ import (
 	"github.com/headstart-mesh/headstart/shim/session"
 )
 
-// bareStart is of streams to the server as they are: a program that speaks TLS itself gets one.
-const bareStart session.Start = "\x00bare"
-
 // Connect answers a program that connects to an address of a destination, by program: a stream from its own network
 // namespace, which takes the place of its socket. It is the server's if it is taken; else the program connects by itself.
 func (s *Server) Connect(ctx context.Context, id string, at netip.AddrPort, program net.Conn) (taken bool, err error) {
@@ -29,7 +26,7 @@ func (s *Server) Connect(ctx context.Context, id string, at netip.AddrPort, prog
 	serve := func() { s.serve(sb, name, program) }
 	if d.raw() {
 		c := &caller{server: s, sb: sb, name: name, d: d}
-		w, ok := c.waits(ctx, bareStart)
+		w, ok := c.waits(ctx, session.Bare)
 		if !ok { // then nothing is gained, and the program hears by itself whether the server is there
 			leave()
 			return false, nil
@@ -75,14 +72,6 @@ func (d *destination) has(at netip.AddrPort) bool {
 	defer d.mu.Unlock()
 	_, is := d.at[at.Addr().Unmap()]
 	return is && at.Port() == d.port
-}
-
-// bare takes streams as they are: the program speaks TLS.
-type bare struct{ session.Raw }
-
-// Accept implements session.Protocol.
-func (bare) Accept(ctx context.Context, _ net.Conn, from session.Sessions) (*session.Session, error) {
-	return from.Take(ctx, bareStart)
 }
 
 // locate finds out where a sandbox's destinations are, and tells its shim.

@@ -33,6 +33,7 @@ type destination struct {
 	port    uint16
 	tls     *tls.Config // nil: without
 	err     error       // it cannot be used as it is configured
+	denials denials
 
 	mu sync.Mutex
 	// at is where the server was found, and when last, and password what its secret held.
@@ -73,8 +74,8 @@ func (d *destination) grants(namespace string) bool {
 
 func (d *destination) onNode() bool { return d.config.GetOrigin() == string(destinations.Node) }
 
-// protocol is what is spoken with the server, with the secret as it is now, and by TLS as is said. encrypted: a program that
-// speaks TLS does so with the server itself.
+// protocol is what is spoken with the server, with the secret as it is now, and by TLS as is said. encrypted: a driver that asks
+// for TLS speaks with the server itself.
 func (d *destination) protocol(secured *tls.Config, encrypted bool) (session.Protocol, error) {
 	if d.err != nil {
 		return nil, d.err
@@ -91,9 +92,6 @@ func (d *destination) protocol(secured *tls.Config, encrypted bool) (session.Pro
 	case destinations.KindRedis:
 		return session.Redis{Name: c.GetName(), User: c.GetUser(), Password: password, DB: int(c.GetDb()), TLS: secured}, nil
 	case destinations.KindTCP, destinations.KindTLS:
-		if encrypted {
-			return bare{}, nil
-		}
 		return session.Raw{TLS: secured}, nil
 	}
 	return nil, fmt.Errorf("this node does not know the kind %.64q", c.GetKind())
@@ -225,6 +223,7 @@ func (d *destination) look(ctx context.Context, used bool) (saw seen, wrong stri
 	}
 	if saw == renewed {
 		d.refusal = "" // that was of another address, or of another secret
+		d.denials.renew()
 	}
 	if err != nil {
 		return saw, err.Error()

@@ -6,8 +6,8 @@ import (
 	"errors"
 	"net"
 	"net/netip"
+	"time"
 
-	"github.com/headstart-mesh/headstart/filters/filterapi"
 	"github.com/headstart-mesh/headstart/shim/ktls"
 	"github.com/headstart-mesh/headstart/shim/nodeapi/destinations"
 	"github.com/headstart-mesh/headstart/shim/pool"
@@ -49,7 +49,7 @@ func (c *caller) key(start session.Start) pool.Key {
 // took notes what the program has in the end.
 func (c *caller) took(start session.Start) {
 	c.server.starts.note(c.sb.Function, c.name, start)
-	if c.wanted != nil && *c.wanted != start && *c.wanted != bareStart {
+	if c.wanted != nil && *c.wanted != start {
 		c.server.pool.Correct(c.key(*c.wanted), string(start))
 	}
 }
@@ -72,14 +72,15 @@ func (c *caller) Take(ctx context.Context, start session.Start) (*session.Sessio
 
 // take returns a session that was opened with the start.
 func (c *caller) take(ctx context.Context, start session.Start) (w waiting, err error) {
+	s := c.server
+	w, ok := c.waits(ctx, start) // for as long as a sidecar needs
+	if ok && w.session != nil {
+		return w, nil
+	}
 	ctx, cancel := context.WithTimeout(ctx, openTimeout)
 	defer cancel()
-	s := c.server
-	if w, ok := c.waits(ctx, start); ok {
-		if w.session != nil {
-			return w, nil
-		}
-		return s.open(ctx, c.d, start, func(context.Context) (net.Conn, error) { return w.conn, nil })
+	if ok {
+		return s.open(ctx, c.d, c.sb.Function, start, func(context.Context) (net.Conn, error) { return w.conn, nil })
 	}
 	c.way = wayFresh
 	if w, err = s.connect(ctx, c.sb, c.d, start); err != nil && c.wanted != nil {
@@ -97,7 +98,7 @@ func (c *caller) waits(ctx context.Context, start session.Start) (w waiting, ok 
 		w, ok = s.pool.Take(ctx, c.key(start))
 		c.way = wayPool
 	} else {
-		w, ok = s.ahead(ctx, c.sb, c.name)
+		w, ok = s.ahead(ctx, c.sb, c.name, start)
 		c.way = wayAhead
 	}
 	switch {
@@ -107,18 +108,17 @@ func (c *caller) waits(ctx context.Context, start session.Start) (w waiting, ok 
 		_ = w.Close() // it was logged in for nobody
 		s.config.Metrics.fallback(c.name, reasonOtherStart)
 		return waiting{}, false
+	default:
+		_ = w.conn.SetReadDeadline(time.Time{}) // it has not expired; one that cannot be set is that of a closed connection
 	}
 	return w, ok
 }
 
-// Dial implements session.Sessions. Of a program that has connected to the server's own address it may be a stream on which
-// the program speaks TLS, and such a stream may wait.
+// Dial implements session.Sessions.
 func (c *caller) Dial(ctx context.Context) (net.Conn, error) {
-	if c.sb.By != filterapi.ByConnect {
-		return c.server.dial(ctx, c.sb, c.d)
-	}
-	w, err := c.take(ctx, bareStart)
-	return w.conn, err
+	ctx, cancel := context.WithTimeout(ctx, openTimeout)
+	defer cancel()
+	return c.server.dial(ctx, c.sb, c.d)
 }
 
 // dial connects to a destination for a sandbox: from there, or from the node.
@@ -133,7 +133,7 @@ func (s *Server) dial(ctx context.Context, sb *sandbox, d *destination) (net.Con
 
 // connect opens a new session for a sandbox.
 func (s *Server) connect(ctx context.Context, sb *sandbox, d *destination, start session.Start) (waiting, error) {
-	return s.open(ctx, d, start, func(ctx context.Context) (net.Conn, error) { return s.dial(ctx, sb, d) })
+	return s.open(ctx, d, sb.Function, start, func(ctx context.Context) (net.Conn, error) { return s.dial(ctx, sb, d) })
 }
 
 // fill opens a session that no sandbox has asked for yet.
@@ -142,12 +142,29 @@ func (s *Server) fill(ctx context.Context, k pool.Key) (waiting, error) {
 	if err != nil {
 		return waiting{}, err
 	}
-	return s.open(ctx, d, session.Start(k.Start), func(ctx context.Context) (net.Conn, error) { return d.dial(ctx, fromNode) })
+	dial := func(ctx context.Context) (net.Conn, error) { return d.dial(ctx, fromNode) }
+	w, err := s.open(ctx, d, k.Function, session.Start(k.Start), dial)
+	if err == nil && w.session.Start == session.Bare {
+		d.expires(w.conn)
+	}
+	return w, err
 }
 
-func (s *Server) open(ctx context.Context, d *destination, start session.Start, dial session.Dial) (waiting, error) {
+// bareIdle is how long a stream waits without a log-in: PostgreSQL ends it after its authentication_timeout, which is a minute
+// by default, and the program's log-in is to take place before.
+const bareIdle = 45 * time.Second
+
+// expires has the watcher of a stream see its end in time.
+func (d *destination) expires(c net.Conn) {
+	if d.config.GetKind() == destinations.KindPostgres {
+		_ = c.SetReadDeadline(time.Now().Add(bareIdle)) // one that cannot be set is that of a closed connection
+	}
+}
+
+// open opens a session for a function.
+func (s *Server) open(ctx context.Context, d *destination, function string, start session.Start, dial session.Dial) (waiting, error) {
 	var p session.Protocol = session.Raw{}
-	if start != bareStart {
+	if start != session.Bare {
 		var secured *tls.Config
 		var err error
 		dial, secured = ktls.Prepare(dial, d.tls)
@@ -156,6 +173,9 @@ func (s *Server) open(ctx context.Context, d *destination, start session.Start, 
 		}
 	}
 	opened, err := p.Open(ctx, dial, start)
+	if start != session.Bare && d.denials.note(function, err, time.Now()) {
+		s.denied(d, function, err)
+	}
 	if err == nil || !errors.Is(ctx.Err(), context.Canceled) && !ofTheProgram(err) { // else nobody waits for it any more
 		d.note(err)
 	}

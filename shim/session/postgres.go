@@ -259,20 +259,20 @@ func (p Postgres) encrypt(ctx context.Context, from Sessions, m *pgproto3.SSLReq
 	if err != nil {
 		return nil, fmt.Errorf("encoding a request: %w", err)
 	}
-	conn, err := from.Dial(ctx)
+	s, err := from.Take(ctx, Bare)
 	if err != nil {
 		return nil, fmt.Errorf("destination %q: %w", p.Name, err)
 	}
-	stop := until(ctx, conn.SetDeadline)
-	_, err = conn.Write(request)
+	stop := until(ctx, s.Conn.SetDeadline)
+	_, err = s.Conn.Write(request)
 	if late := stop(); late != nil {
 		err = late
 	}
 	if err != nil {
-		_ = conn.Close() // the error says why
+		_ = s.Conn.Close() // the error says why
 		return nil, fmt.Errorf("destination %q: %w", p.Name, err)
 	}
-	return &Session{Conn: conn, Start: from.Last()}, nil // the next driver is expected to be one as before
+	return s, nil
 }
 
 // refuse tells the client, whose driver shows it, and returns the error.

@@ -391,23 +391,23 @@ func (f *front) handOver(ctx context.Context) (done bool, err error) {
 
 // encrypt has a client that speaks TLS do so with the server.
 func (f *front) encrypt(ctx context.Context) (done bool, err error) {
-	conn, err := f.from.Dial(ctx)
-	if err != nil {
-		return false, fmt.Errorf("connecting: %w", err)
+	if err := f.take(ctx, Bare); err != nil {
+		return false, err
 	}
-	f.session = &Session{Conn: conn, Start: f.from.Last()} // the next driver is expected to be one as before
 	return f.handOver(ctx)
 }
 
 // other sends the log-in of another user by a connection of its own, which is told what the driver has said before, as
 // soon as it is logged in. size is that of the log-in.
 func (f *front) other(ctx context.Context, size int) (done bool, err error) {
-	f.drop()
-	conn, err := dialTLS(ctx, f.from.Dial, f.redis.TLS)
+	if err := f.take(ctx, Bare); err != nil {
+		return false, err
+	}
+	conn, err := dialTLS(ctx, func(context.Context) (net.Conn, error) { return f.session.Conn, nil }, f.redis.TLS)
 	if err != nil {
 		return false, err
 	}
-	f.session = &Session{Conn: conn, Start: f.from.Last()} // the next driver is expected to be one as before
+	f.session.Conn = conn
 	if f.said != "" {
 		stop := until(ctx, conn.SetDeadline)
 		replies, err := exchange(conn, append(slices.Clone(f.in[:size]), f.said...), 1+f.answers)

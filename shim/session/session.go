@@ -26,6 +26,9 @@ type Dial func(ctx context.Context) (net.Conn, error)
 // session. It holds any bytes. The empty one asks for nothing, and is used before any driver has said anything.
 type Start string
 
+// Bare is the Start of a stream to the server as it is, without TLS and log-in: the client speaks for itself.
+const Bare Start = "\x00bare"
+
 // Session is a stream that is logged in and idle. It is used once.
 type Session struct {
 	// Conn is a *tls.Conn or what Dial returned. Nothing that the server has sent is buffered outside of it.
@@ -41,9 +44,9 @@ type Sessions interface {
 	// Last is the Start of the session that Accept returned last for this function: what its next driver is expected to
 	// ask for, which Redis' drivers say little by little.
 	Last() Start
-	// Take returns a session that was opened with the start: one that waits, or a fresh one.
+	// Take returns a session that was opened with the start, or a bare stream: one that waits, or a fresh one.
 	Take(ctx context.Context, s Start) (*Session, error)
-	// Dial opens a stream to the server, for what is said outside of sessions.
+	// Dial opens a stream to the server, for a request that is no session's. None that waits is used for it.
 	Dial(ctx context.Context) (net.Conn, error)
 }
 

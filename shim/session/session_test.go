@@ -40,6 +40,9 @@ func (s *sessions) Take(ctx context.Context, start Start) (*Session, error) {
 		s.waiting = nil
 		return w, nil
 	}
+	if start == Bare {
+		return Raw{}.Open(ctx, s.dial, start)
+	}
 	return s.protocol.Open(ctx, s.dial, start)
 }
 
