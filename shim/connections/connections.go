@@ -81,7 +81,7 @@ type Server struct {
 	ctx        context.Context // ends the background
 	cancel     context.CancelFunc
 	background sync.WaitGroup
-	pumped     pumps
+	pumped     atomic.Int64 // programs' streams that pass the daemon
 
 	mu        sync.Mutex
 	sandboxes map[string]*sandbox

@@ -115,7 +115,7 @@ func (s *shims) Join(_ context.Context, _ string, client, server net.Conn) error
 	if err := errors.Join(errA, errB); err != nil {
 		return err
 	}
-	s.wg.Go(func() { defer a.Close(); defer b.Close(); (&pumps{}).run(context.Background(), a, b) })
+	s.wg.Go(func() { defer a.Close(); defer b.Close(); pump(context.Background(), a, b) })
 	return nil
 }
 
@@ -548,7 +548,18 @@ func TestConnect(t *testing.T) {
 			if n := ask(t, program); n != 1 {
 				t.Errorf("it is connection %d", n)
 			}
-		} else if _, err := program.Write(append([]byte{0, 0, 0, 8, 4, 210, 22, 47}, "hello\n"...)); err != nil {
+			continue
+		}
+		cancels := append([]byte{0, 0, 0, 16, 4, 210, 22, 46}, "7;secret"...)
+		if _, err := program.Write(cancels); err != nil {
+			t.Error(err)
+		}
+		await(t, "a request to cancel goes to the server", func() bool { return len(e.all()) == 3 })
+		if wanted := r.pool.Usage(); len(wanted) > 0 {
+			t.Errorf("a request to cancel has %v made", wanted)
+		}
+		program, _ = connect(pod, at)
+		if _, err := program.Write(append([]byte{0, 0, 0, 8, 4, 210, 22, 47}, "hello\n"...)); err != nil {
 			t.Error(err)
 		} else if line, err := bufio.NewReader(program).ReadString('\n'); err != nil || !strings.HasSuffix(line, "hello\n") {
 			t.Errorf("who speaks TLS hears %q, %v", line, err)

@@ -64,5 +64,5 @@ func (c Collector) Collect(ch chan<- prometheus.Metric) {
 		held, _ := c.s.pool.Held(name)
 		ch <- prometheus.MustNewConstMetric(unusedDesc, prometheus.GaugeValue, float64(held), name)
 	}
-	ch <- prometheus.MustNewConstMetric(pumpedDesc, prometheus.GaugeValue, float64(c.s.pumped.count()))
+	ch <- prometheus.MustNewConstMetric(pumpedDesc, prometheus.GaugeValue, float64(c.s.pumped.Load()))
 }

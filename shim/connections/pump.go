@@ -8,87 +8,59 @@ import (
 	"time"
 )
 
-// pumpBuffer is what one direction of a stream has in the daemon, in bytes: a record of TLS (RFC 8446, section 5.1).
-const pumpBuffer = 16 << 10
+const (
+	// pumpBuffer is what one direction of a stream has in the daemon, in bytes: a record of TLS (RFC 8446, section 5.1).
+	pumpBuffer = 16 << 10
+	// drainLook is how often Drain looks whether streams are left.
+	drainLook = 50 * time.Millisecond
+)
 
 var buffers = sync.Pool{New: func() any { b := make([]byte, pumpBuffer); return &b }}
 
-// pumps are the streams that pass the daemon. Its zero value is ready to use.
-type pumps struct {
-	mu      sync.Mutex
-	running int
-	idle    chan struct{} // closed when none runs any more; nil: nobody waits for that
-}
-
-// run copies both ways until both ends are over. ctx cuts the streams off.
-func (p *pumps) run(ctx context.Context, client, server net.Conn) {
-	p.begin()
-	defer p.end()
-	defer context.AfterFunc(ctx, func() {
-		_ = client.SetDeadline(past) // both copies end
-		_ = server.SetDeadline(past)
-	})()
+// pump copies both ways until both ends are over. If one breaks off, or ctx ends, both are aborted: half a stream is not to
+// look like a whole one.
+func pump(ctx context.Context, client, server net.Conn) {
+	cut := func() { abort(client); abort(server) }
+	defer context.AfterFunc(ctx, cut)()
+	copyOneWay := func(to, from net.Conn) {
+		if !passOn(to, from) {
+			cut()
+		}
+	}
 	var up sync.WaitGroup
 	up.Go(func() { copyOneWay(server, client) })
 	copyOneWay(client, server)
 	up.Wait()
 }
 
-// copyOneWay passes on what comes, and then its end. Without an orderly end the whole stream is over.
-func copyOneWay(to, from net.Conn) {
+// passOn passes on what comes, and then its end; false: that was no orderly end.
+func passOn(to, from net.Conn) bool {
 	buffer := buffers.Get().(*[]byte)
 	defer buffers.Put(buffer)
 	_, err := io.CopyBuffer(struct{ io.Writer }{to}, struct{ io.Reader }{from}, *buffer)
 	half, can := to.(interface{ CloseWrite() error })
-	if err == nil && can && half.CloseWrite() == nil {
-		return
-	}
-	now := time.Now()
-	_ = to.SetDeadline(now) // the other direction ends
-	_ = from.SetDeadline(now)
+	return err == nil && can && half.CloseWrite() == nil
 }
 
-func (p *pumps) begin() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.running++
-}
-
-func (p *pumps) end() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.running--; p.running == 0 && p.idle != nil {
-		close(p.idle)
-		p.idle = nil
+// abort resets a stream of TCP, below TLS, which would say that this is the end. A unix socket knows no other end than that.
+func abort(c net.Conn) {
+	c = inner(c)
+	if tcp, is := c.(interface{ SetLinger(sec int) error }); is {
+		_ = tcp.SetLinger(0) // it fails on a stream that is closed already
 	}
-}
-
-// over is closed when no stream passes the daemon any more.
-func (p *pumps) over() <-chan struct{} {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.idle == nil {
-		p.idle = make(chan struct{})
-	}
-	if p.running == 0 {
-		close(p.idle)
-		defer func() { p.idle = nil }()
-	}
-	return p.idle
-}
-
-// count is how many pass the daemon.
-func (p *pumps) count() int {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.running
+	_ = c.Close()
 }
 
 // Drain gives up what waits, which another daemon has from now on. It returns when no program's stream passes the daemon any more, or when ctx ends.
 func (s *Server) Drain(ctx context.Context) {
 	s.pool.Close()
-	select {
-	case <-s.pumped.over():
-	case <-ctx.Done():
+	look := time.NewTicker(drainLook)
+	defer look.Stop()
+	for s.pumped.Load() > 0 {
+		select {
+		case <-look.C:
+		case <-ctx.Done():
+			return
+		}
 	}
 }

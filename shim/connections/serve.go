@@ -58,7 +58,9 @@ func (s *Server) pass(sb *sandbox, name string, client, server net.Conn) {
 		}
 		s.config.Metrics.fallback(name, reasonNoShim)
 	}
-	s.pumped.run(sb.ctx, client, server)
+	s.pumped.Add(1)
+	defer s.pumped.Add(-1)
+	pump(sb.ctx, client, server)
 }
 
 // join has the sandbox's shim join two streams.

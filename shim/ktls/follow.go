@@ -66,6 +66,9 @@ type follower struct {
 	gone      bool // the kernel has it, and what tls.Conn still says or ends is none of its business
 }
 
+// NetConn returns the stream below, as tls.Conn's does.
+func (f *follower) NetConn() net.Conn { return f.Conn }
+
 func (f *follower) Read(b []byte) (int, error) {
 	if f.closed {
 		return 0, os.ErrDeadlineExceeded // after which a tls.Conn is as before

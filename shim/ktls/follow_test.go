@@ -3,6 +3,7 @@ package ktls
 import (
 	"bytes"
 	"cmp"
+	"context"
 	"crypto/aes"
 	"crypto/cipher"
 	"crypto/rand"
@@ -295,4 +296,19 @@ func FuzzDirection(f *testing.F) {
 			t.Errorf("%+v wants nothing", whole)
 		}
 	})
+}
+
+// The stream below TLS can be found, to abort it.
+func TestTheStreamBelow(t *testing.T) {
+	below, other := net.Pipe()
+	defer other.Close()
+	dial, config := follow(func(context.Context) (net.Conn, error) { return below, nil }, &tls.Config{MinVersion: tls.VersionTLS13})
+	conn, err := dial(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	if got, is := tls.Client(conn, config).NetConn().(interface{ NetConn() net.Conn }); !is || got.NetConn() != below {
+		t.Errorf("below TLS is %v", got)
+	}
 }
