@@ -29,14 +29,14 @@ type ahead struct {
 	err   error               // why not
 }
 
-// prepare has a connection made for a sandbox that starts, if its own are to be made in there.
+// prepare has a connection made for a sandbox that starts, if its own are to be made in there, and its first request awaited.
 func (s *Server) prepare(sb *sandbox, name string, d *destination) {
-	if d.onNode() {
-		return
-	}
 	sb.mu.Lock()
 	defer sb.mu.Unlock()
-	if sb.ctx.Err() != nil || sb.aheads[name] != nil {
+	if sb.ctx.Err() != nil {
+		return
+	}
+	if s.awaitFirst(sb); d.onNode() || sb.aheads[name] != nil {
 		return
 	}
 	a := &ahead{start: s.expected(sb, name, d), there: make(chan struct{})}

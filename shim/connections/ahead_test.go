@@ -46,6 +46,7 @@ func inBubble(t *testing.T, d *nodeapi.Destination, dial sidecar, test func(b *b
 		b := &bubble{t: t}
 		var err error
 		b.Server, err = New(Config{Shims: dial, SecretsDir: t.TempDir(), Metrics: noMetrics(), Log: slog.New(slog.DiscardHandler),
+			Next:  func(ctx context.Context, _ string) string { <-ctx.Done(); return "" },
 			Event: func(e *nodeapi.Event) { b.events = append(b.events, e.GetReason()+": "+e.GetMessage()) }})
 		if err != nil {
 			t.Fatal(err)

@@ -65,8 +65,10 @@ type Config struct {
 	Event func(*nodeapi.Event)
 	// Traceparent is the trace of the request that a sandbox works on, if it is known (W3C trace context).
 	Traceparent func(sandbox string) string
-	Metrics     *Metrics
-	Log         *slog.Logger
+	// Next is that of the request that it gets next; empty: ctx has ended before.
+	Next    func(ctx context.Context, sandbox string) string
+	Metrics *Metrics
+	Log     *slog.Logger
 }
 
 // Server has the connections of a node's sandboxes. Its methods may be called at the same time.
@@ -147,6 +149,7 @@ type sandbox struct {
 	ctx    context.Context // ends with it
 	cancel context.CancelFunc
 	open   atomic.Int64 // connections in the daemon's hands
+	first  first
 
 	mu     sync.Mutex
 	doors  map[string]*door

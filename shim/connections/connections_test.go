@@ -129,6 +129,16 @@ func copyOf(c net.Conn) (net.Conn, error) {
 	return net.FileConn(f)
 }
 
+// next hears of a sandbox's first request.
+func (r *rig) next(ctx context.Context, _ string) string {
+	select {
+	case trace := <-r.requests:
+		return trace
+	case <-ctx.Done():
+		return ""
+	}
+}
+
 // rig is a node whose pods are connected to one destination.
 type rig struct {
 	*Server
@@ -139,12 +149,13 @@ type rig struct {
 	said  []*nodeapi.Event
 	mu    sync.Mutex
 	// before, if there is one, runs before a daemon that starts has its list.
-	before func()
+	before   func()
+	requests chan string // the traces of requests
 }
 
 func newRig(t *testing.T, destinations ...*nodeapi.Destination) *rig {
 	t.Helper()
-	r := &rig{t: t, dir: filepath.Join(t.TempDir(), "instances"), shims: &shims{}}
+	r := &rig{t: t, dir: filepath.Join(t.TempDir(), "instances"), shims: &shims{}, requests: make(chan string)}
 	r.start(destinations...)
 	t.Cleanup(r.stop)
 	return r
@@ -157,7 +168,7 @@ func (r *rig) start(destinations ...*nodeapi.Destination) {
 	var err error
 	r.Server, err = New(Config{Shims: r.shims, SecretsDir: r.t.TempDir(), Metrics: NewMetrics(registry), Log: log,
 		Event:       func(e *nodeapi.Event) { r.mu.Lock(); defer r.mu.Unlock(); r.said = append(r.said, e) },
-		Traceparent: func(string) string { return "" }})
+		Traceparent: func(string) string { return "" }, Next: r.next})
 	if err != nil {
 		r.t.Fatal(err)
 	}

@@ -122,19 +122,27 @@ func until(ctx context.Context, c net.Conn) (stop func()) {
 	}
 }
 
-// tell notes a hand-over in metrics, and in a span that is linked to the request that the sandbox works on.
+// tell notes a hand-over in metrics, and in a span that is linked to the request that the sandbox works on, or else to its first.
 func (s *Server) tell(sb *sandbox, name, way string, began time.Time, err error) {
 	if err == nil {
 		s.config.Metrics.handed(name, way, began)
 	}
+	ended := time.Now()
+	record := func(traceparent string) { s.record(sb, name, way, began, ended, err, traceparent) }
+	if of := s.config.Traceparent(sb.id); of != "" || !sb.first.hold(record) {
+		record(of)
+	}
+}
+
+func (s *Server) record(sb *sandbox, name, way string, began, ended time.Time, err error, traceparent string) {
 	options := []trace.SpanStartOption{trace.WithTimestamp(began), trace.WithSpanKind(trace.SpanKindClient), trace.WithNewRoot(),
 		trace.WithAttributes(tracing.ConnectionDestination.String(name), tracing.ConnectionWay.String(way),
 			attribute.String("faas.name", sb.Function))}
-	if parent := trace.SpanContextFromContext(tracing.Continue(context.Background(), s.config.Traceparent(sb.id))); parent.IsValid() {
+	if parent := trace.SpanContextFromContext(tracing.Continue(context.Background(), traceparent)); parent.IsValid() {
 		options = append(options, trace.WithLinks(trace.Link{SpanContext: parent}))
 	}
 	_, span := tracer.Start(context.Background(), tracing.Connection, options...)
-	defer span.End()
+	defer span.End(trace.WithTimestamp(ended))
 	if err != nil {
 		span.SetStatus(codes.Error, reasonFailed)
 		if !errors.Is(err, context.Canceled) {

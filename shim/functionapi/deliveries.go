@@ -16,6 +16,8 @@ import (
 type deliveries struct {
 	mu sync.Mutex
 	of map[string][]*delivery
+	// waits are told the trace of the next one.
+	waits map[chan string]string // by the instance
 }
 
 // delivery is one of them. Its context ends with it.
@@ -34,6 +36,12 @@ func (d *deliveries) begin(instance string, what sandboxes.Delivery) (end func()
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.of[instance] = append(d.of[instance], own)
+	for heard, of := range d.waits {
+		if of == instance {
+			heard <- what.Traceparent
+			delete(d.waits, heard)
+		}
+	}
 	return func() {
 		d.mu.Lock()
 		defer d.mu.Unlock()
@@ -45,6 +53,21 @@ func (d *deliveries) begin(instance string, what sandboxes.Delivery) (end func()
 		}
 		d.of[instance] = left
 	}
+}
+
+func (d *deliveries) next(ctx context.Context, instance string) (traceparent string) {
+	heard := make(chan string, 1)
+	d.mu.Lock()
+	d.waits[heard] = instance
+	d.mu.Unlock()
+	select {
+	case traceparent = <-heard:
+	case <-ctx.Done():
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		delete(d.waits, heard)
+	}
+	return traceparent
 }
 
 // find returns a request that the instance works on.

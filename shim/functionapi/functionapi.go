@@ -94,7 +94,7 @@ func New(c Config) *Server {
 	if c.Caller == nil {
 		c.Caller = func(string) string { return "" }
 	}
-	return &Server{config: c, deliveries: deliveries{of: map[string][]*delivery{}}, reads: fair.NewPlaces(ReadsOfNode),
+	return &Server{config: c, deliveries: deliveries{of: map[string][]*delivery{}, waits: map[chan string]string{}}, reads: fair.NewPlaces(ReadsOfNode),
 		large: fair.NewPlaces(roomsLarge), outputs: fair.NewPlaces(OutputsOfNode), sandboxes: map[string]*sandbox{}}
 }
 
@@ -106,6 +106,11 @@ func (s *Server) Begin(instance string, d sandboxes.Delivery) (end func()) {
 // Traceparent is the trace of the request that an instance works on; empty: of none, or of several.
 func (s *Server) Traceparent(instance string) string {
 	return s.deliveries.origin(instance, "", trace.TraceID{}).traceparent
+}
+
+// Next waits for the next request that an instance gets, and returns its trace; empty: it has none, or ctx has ended before.
+func (s *Server) Next(ctx context.Context, instance string) string {
+	return s.deliveries.next(ctx, instance)
 }
 
 // Open makes the socket of a sandbox in dir, which is the server's to close, and serves it

@@ -1,14 +1,18 @@
 package functionapi_test
 
 import (
+	"context"
 	"io"
 	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/headstart-mesh/headstart/shim/sandboxes"
 )
 
 func files(t *testing.T, dir string) (names []string) {
@@ -158,4 +162,25 @@ func values(t *testing.T, r *prometheus.Registry) map[string]float64 {
 		}
 	}
 	return got
+}
+
+// Somebody may wait for the next request of an instance, and hears its trace, and not another instance's.
+func TestTheNextRequest(t *testing.T) {
+	r := newRig(t, nil)
+	ctx, cancel := context.WithCancel(t.Context())
+	next := func(ctx context.Context, instance string) chan string {
+		heard := make(chan string, 1)
+		go func() { heard <- r.Next(ctx, instance) }()
+		return heard
+	}
+	heard, other := next(t.Context(), "fire-1"), next(ctx, "fire-2")
+	for late := time.Now().Add(patience); len(heard) == 0 && time.Now().Before(late); time.Sleep(time.Millisecond) {
+		r.Begin("fire-1", sandboxes.Delivery{Traceparent: "a trace"})()
+	}
+	if trace := <-heard; trace != "a trace" {
+		t.Errorf("the trace is %q", trace)
+	}
+	if cancel(); <-other != "" {
+		t.Error("another instance has a trace")
+	}
 }

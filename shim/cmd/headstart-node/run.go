@@ -162,7 +162,7 @@ func run(ctx context.Context, c config) (err error) {
 	defer s3.Close()
 	joins := streams.NewHub(log)
 	connected, err := connections.New(connections.Config{Shims: joins, SecretsDir: c.secretsDir, List: c.destinations,
-		Event: up.Event, Traceparent: sockets.Traceparent, Metrics: connections.NewMetrics(registry), Log: log})
+		Event: up.Event, Traceparent: sockets.Traceparent, Next: sockets.Next, Metrics: connections.NewMetrics(registry), Log: log})
 	if err != nil {
 		return err
 	}
