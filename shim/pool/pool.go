@@ -62,22 +62,29 @@ type Pool[C Conn] struct {
 	cancel context.CancelFunc
 	wg     sync.WaitGroup
 
-	mu      sync.Mutex
-	lines   map[Key]*line[C]
-	allowed map[string]allowance
-	// held is how many are being opened, wait, or are being closed, by their destination.
-	held map[string]int
+	mu           sync.Mutex
+	lines        map[Key]*line[C]
+	destinations map[string]*destination[C]
 }
 
-// allowance is how many unused connections the node may have with a destination, until when.
-type allowance struct {
-	unused int
-	until  time.Time
+// destination is what the lines of one destination share.
+type destination[C Conn] struct {
+	lines []*line[C] // in the order of their keys
+	// allowed is how many unused connections the node may have, until when.
+	allowed int
+	until   time.Time
+	held    int // those that are being opened, wait, or are being closed
+	// blocked are lines that have less than their share while others hold more than theirs.
+	blocked map[*line[C]]bool
+	silent  bool // nothing is to wait, until Renew
 }
 
 // line has the unused connections of one key.
 type line[C Conn] struct {
 	key     Key
+	of      *destination[C]
+	wants   int          // how many are to wait
+	share   int          // how many of them may
 	waits   []*unused[C] // the oldest first
 	demand  demand
 	opening int           // 1 while one is being opened, which counts as one that waits
@@ -99,7 +106,7 @@ type unused[C Conn] struct {
 
 // New returns an empty pool, which may hold nothing before Allow.
 func New[C Conn](c Config[C]) *Pool[C] {
-	p := &Pool[C]{config: c, lines: map[Key]*line[C]{}, allowed: map[string]allowance{}, held: map[string]int{}}
+	p := &Pool[C]{config: c, lines: map[Key]*line[C]{}, destinations: map[string]*destination[C]{}}
 	p.ctx, p.cancel = context.WithCancel(context.Background())
 	return p
 }
@@ -147,7 +154,8 @@ func (p *Pool[C]) Forget(k Key) {
 	defer p.mu.Unlock()
 	if l := p.lines[k]; l != nil {
 		l.demand.forgetLast()
-		p.tell(k.Destination)
+		l.count(time.Now())
+		l.look()
 	}
 }
 
@@ -173,31 +181,65 @@ func (p *Pool[C]) await(ctx context.Context, k Key, soon chan C) (c C, ok bool) 
 func (p *Pool[C]) want(k Key) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.ctx.Err() != nil {
+	d := p.of(k.Destination)
+	if p.ctx.Err() != nil || d.silent {
 		return
 	}
+	now := time.Now()
 	l := p.lines[k]
 	if l == nil {
-		p.forget(k)
-		l = &line[C]{key: k, changed: make(chan struct{}, 1)}
+		d.forget(k, now)
+		l = &line[C]{key: k, of: d, changed: make(chan struct{}, 1)}
 		p.lines[k] = l
+		at, _ := slices.BinarySearchFunc(d.lines, k, (*line[C]).compare)
+		d.lines = slices.Insert(d.lines, at, l)
 		p.wg.Go(func() { p.keep(l) })
 	}
-	l.demand.started(time.Now())
-	p.tell(k.Destination)
+	l.demand.started(now)
+	l.count(now)
+	l.look()
+}
+
+// of returns what the lines of a destination share. The caller holds mu.
+func (p *Pool[C]) of(name string) *destination[C] {
+	d := p.destinations[name]
+	if d == nil {
+		d = &destination[C]{blocked: map[*line[C]]bool{}}
+		p.destinations[name] = d
+	}
+	return d
 }
 
 // forget makes room for one more key of a function: of too many, nothing is wanted any more of that which was asked for
-// longest ago. The caller holds mu.
-func (p *Pool[C]) forget(k Key) {
+// longest ago. The caller holds the pool's mu, as do those of all methods of a destination, and of a line's that follow.
+func (d *destination[C]) forget(k Key, now time.Time) {
 	var same []*line[C]
-	for of, l := range p.lines {
-		if of.Start = k.Start; of == k {
+	for _, l := range d.lines {
+		if l.key.Namespace == k.Namespace && l.key.Function == k.Function {
 			same = append(same, l)
 		}
 	}
 	if len(same) >= linesMost {
-		slices.MinFunc(same, func(a, b *line[C]) int { return a.demand.last().Compare(b.demand.last()) }).demand.starts = nil
+		oldest := slices.MinFunc(same, func(a, b *line[C]) int { return a.demand.last().Compare(b.demand.last()) })
+		oldest.demand.starts = nil
+		oldest.count(now)
+		oldest.look()
+	}
+}
+
+// count has the shares dealt again if the line wants another number than before.
+func (l *line[C]) count(now time.Time) {
+	if n := l.demand.want(now); n != l.wants {
+		l.wants = n
+		l.of.deal()
+	}
+}
+
+// look has a line look again.
+func (l *line[C]) look() {
+	select {
+	case l.changed <- struct{}{}:
+	default: // it is about to look
 	}
 }
 
@@ -222,41 +264,69 @@ func (p *Pool[C]) first(k Key) (u *unused[C], soon chan C) {
 func (p *Pool[C]) left(k Key) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.held[k.Destination]--
-	p.tell(k.Destination)
+	p.of(k.Destination).left()
+	if l := p.lines[k]; l != nil {
+		l.look()
+	}
+}
+
+// left notes that the destination has one unused connection less.
+func (d *destination[C]) left() {
+	d.held--
+	d.unblock()
+}
+
+// unblock has the lines look again that wait for others to let go.
+func (d *destination[C]) unblock() {
+	for l := range d.blocked {
+		l.look()
+	}
+	clear(d.blocked)
 }
 
 // Allow says how many unused connections the node may have with a destination, until when. It may have none before.
 func (p *Pool[C]) Allow(destination string, unused int, until time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.allowed[destination] = allowance{unused, until}
-	p.tell(destination)
+	d := p.of(destination)
+	if until.Before(d.until) {
+		d.look()
+	}
+	d.allowed, d.until = unused, until
+	d.deal()
+	d.unblock()
 }
 
 // Renew gives up all unused connections with a destination: its address is another one, or its credentials are.
 func (p *Pool[C]) Renew(destination string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for k, l := range p.lines {
-		if k.Destination == destination {
-			l.again, l.delay = time.Time{}, 0
-			l.era++
-		}
+	d := p.of(destination)
+	d.silent = false
+	for _, l := range d.lines {
+		l.again, l.delay = time.Time{}, 0
+		l.era++
 	}
-	p.tell(destination)
+	d.look()
 }
 
-// tell has the lines of a destination look again; the caller holds mu.
-func (p *Pool[C]) tell(destination string) {
-	for k, l := range p.lines {
-		if k.Destination != destination {
-			continue
-		}
-		select {
-		case l.changed <- struct{}{}:
-		default: // it is about to look
-		}
+// Silence gives up all unused connections with a destination, and has none wait before Renew: none could be used.
+func (p *Pool[C]) Silence(destination string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	d := p.of(destination)
+	d.silent = true
+	for _, l := range d.lines {
+		l.demand.starts, l.wants = nil, 0
+	}
+	d.deal()
+	d.look()
+}
+
+// look has all lines look again.
+func (d *destination[C]) look() {
+	for _, l := range d.lines {
+		l.look()
 	}
 }
 
@@ -292,10 +362,11 @@ func (p *Pool[C]) Usage() []Usage {
 func (p *Pool[C]) Held(destination string) (held, allowed int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if a := p.allowed[destination]; time.Now().Before(a.until) {
-		allowed = a.unused
+	d := p.of(destination)
+	if time.Now().Before(d.until) {
+		allowed = d.allowed
 	}
-	return p.held[destination], allowed
+	return d.held, allowed
 }
 
 func (l *line[C]) holds() int { return len(l.waits) + l.opening }
@@ -352,10 +423,18 @@ func (p *Pool[C]) step(l *line[C]) (s step[C]) {
 			s.next = t
 		}
 	}
-	may, allowed := 0, p.allowed[l.key.Destination]
-	if now.Before(allowed.until) && p.ctx.Err() == nil {
-		may = p.deal(l.key.Destination, allowed.unused, now)[l.key]
-		sooner(allowed.until)
+	d := l.of
+	if !now.Before(d.until) && d.allowed > 0 {
+		d.allowed = 0
+		d.deal()
+	}
+	l.count(now)
+	may := l.share
+	if p.ctx.Err() != nil {
+		may = 0
+	}
+	if may > 0 {
+		sooner(d.until)
 	}
 	var stay []*unused[C]
 	for i, u := range l.waits {
@@ -378,12 +457,13 @@ func (p *Pool[C]) step(l *line[C]) (s step[C]) {
 		}
 	}
 	l.waits = stay
-	want := l.demand.want(now)
 	if len(l.demand.starts) > 0 {
 		sooner(l.demand.starts[0].Add(remembered))
 	}
-	if p.ctx.Err() != nil || want == 0 && len(stay) == 0 {
+	if p.ctx.Err() != nil || l.wants == 0 && len(stay) == 0 {
 		delete(p.lines, l.key)
+		delete(d.blocked, l)
+		d.lines = slices.DeleteFunc(d.lines, func(other *line[C]) bool { return other == l })
 		s.ends = true
 		return s
 	}
@@ -394,8 +474,9 @@ func (p *Pool[C]) step(l *line[C]) (s step[C]) {
 	if l.short.IsZero() {
 		l.short = now
 	}
-	if p.held[l.key.Destination] >= allowed.unused {
-		return s // another line has them still, and tells when it has let go
+	if d.held >= d.allowed {
+		d.blocked[l] = true // another line has them still
+		return s
 	}
 	at := l.demand.last().Add(pause)
 	if latest := l.short.Add(pauseMost); latest.Before(at) {
@@ -408,7 +489,7 @@ func (p *Pool[C]) step(l *line[C]) (s step[C]) {
 		return s
 	}
 	s.open, s.era, l.opening = true, l.era, 1
-	p.held[l.key.Destination]++
+	d.held++
 	return s
 }
 
@@ -417,8 +498,8 @@ func (p *Pool[C]) open(l *line[C], era int) {
 	began := time.Now()
 	until := began.Add(openTimeout)
 	p.mu.Lock()
-	if a := p.allowed[l.key.Destination]; a.until.Before(until) {
-		until = a.until // what is being opened counts
+	if l.of.until.Before(until) {
+		until = l.of.until // what is being opened counts
 	}
 	p.mu.Unlock()
 	ctx, cancel := context.WithDeadline(p.ctx, until)
@@ -432,11 +513,10 @@ func (p *Pool[C]) open(l *line[C], era int) {
 		if claim != nil {
 			close(claim)
 		}
-		p.held[l.key.Destination]--
+		l.of.left()
 		if l.era == era {
 			l.failed(now)
 		}
-		p.tell(l.key.Destination)
 		ended := p.ctx.Err() != nil
 		p.mu.Unlock()
 		if !ended {
@@ -447,19 +527,14 @@ func (p *Pool[C]) open(l *line[C], era int) {
 	defer p.mu.Unlock()
 	l.demand.opened(now.Sub(began))
 	if claim != nil && era == l.era {
-		p.held[l.key.Destination]--
-		p.tell(l.key.Destination)
+		l.of.left()
 		claim <- c
 		return
 	}
 	if claim != nil {
 		close(claim)
 	}
-	l.waits = append(l.waits, &unused[C]{era: era, opened: now, expires: now.Add(ttl + rand.N(ttlJitter)), Held: Hold(c, func() {
-		p.mu.Lock()
-		defer p.mu.Unlock()
-		p.tell(l.key.Destination)
-	})})
+	l.waits = append(l.waits, &unused[C]{era: era, opened: now, expires: now.Add(ttl + rand.N(ttlJitter)), Held: Hold(c, l.look)})
 }
 
 // failed has the next connection be opened later; the caller holds the pool's mu.
@@ -468,34 +543,46 @@ func (l *line[C]) failed(now time.Time) {
 	l.again = now.Add(l.delay/2 + rand.N(l.delay/2))
 }
 
-// deal shares n unused connections of a destination among the lines that want some: one after the other, to the namespace
-// that has the fewest, and there to the line that has the fewest. The caller holds mu.
-func (p *Pool[C]) deal(destination string, n int, now time.Time) map[Key]int {
-	wants, dealt, namespaces := map[Key]int{}, map[Key]int{}, map[string]int{}
-	var keys []Key
-	for k, l := range p.lines {
-		if k.Destination == destination {
-			wants[k] = l.demand.want(now)
-			keys = append(keys, k)
-		}
+// deal shares what is allowed among the lines that want some: one after the other, to the namespace that has the fewest,
+// and there to the line that has the fewest. Lines that get another share than before look again.
+func (d *destination[C]) deal() {
+	// one is an unused connection: its number in the namespace, and in the line.
+	type one struct {
+		ofNamespace, ofLine int
+		line                *line[C]
 	}
-	slices.SortFunc(keys, Key.compare)
-	for range n {
-		var next *Key
-		for i, k := range keys {
-			if dealt[k] < wants[k] && (next == nil ||
-				cmp.Or(cmp.Compare(namespaces[k.Namespace], namespaces[next.Namespace]), cmp.Compare(dealt[k], dealt[*next])) < 0) {
-				next = &keys[i]
+	var all []one
+	for from := 0; from < len(d.lines); {
+		to := from // where the lines of the next namespace begin
+		for to < len(d.lines) && d.lines[to].key.Namespace == d.lines[from].key.Namespace {
+			to++
+		}
+		first := len(all)
+		for n := range keptMost {
+			for _, l := range d.lines[from:to] {
+				if n < l.wants {
+					all = append(all, one{len(all) - first, n, l})
+				}
 			}
 		}
-		if next == nil {
-			break
-		}
-		dealt[*next]++
-		namespaces[next.Namespace]++
+		from = to
 	}
-	return dealt
+	slices.SortStableFunc(all, func(a, b one) int {
+		return cmp.Or(cmp.Compare(a.ofNamespace, b.ofNamespace), cmp.Compare(a.ofLine, b.ofLine))
+	})
+	shares := map[*line[C]]int{}
+	for _, o := range all[:min(len(all), max(d.allowed, 0))] {
+		shares[o.line]++
+	}
+	for _, l := range d.lines {
+		if l.share != shares[l] {
+			l.share = shares[l]
+			l.look()
+		}
+	}
 }
+
+func (l *line[C]) compare(k Key) int { return l.key.compare(k) }
 
 func (k Key) compare(other Key) int {
 	return cmp.Or(cmp.Compare(k.Destination, other.Destination), cmp.Compare(k.Namespace, other.Namespace),

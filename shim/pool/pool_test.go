@@ -426,3 +426,49 @@ func TestAStartThatIsCorrected(t *testing.T) {
 }
 
 func heldOf(p *pool.Pool[*conn]) int { held, _ := p.Held("orders"); return held }
+
+// An allowance that is cut short counts, and so does one that comes after the end of another just like it.
+func TestAllowancesThatAreOthersOnlyInTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p, s := rig(time.Millisecond)
+		defer p.Close()
+		p.Allow("orders", 1, time.Now().Add(time.Minute))
+		p.Take(t.Context(), of("cart"))
+		for what, want := range []int{1, 0, 1, 1, 0} { // with an allowance, cut short, allowed again, prolonged, at its end
+			switch what {
+			case 1:
+				p.Allow("orders", 1, time.Now().Add(time.Second))
+			case 2:
+				p.Allow("orders", 1, time.Now().Add(4*time.Second))
+			case 3:
+				p.Allow("orders", 1, time.Now().Add(4*time.Second))
+			}
+			if settle(3 * time.Second); len(s.all()) != want {
+				t.Errorf("%d: %d are open, want %d", what, len(s.all()), want)
+			}
+		}
+	})
+}
+
+// With a destination whose unused connections are of no use none waits, until it is another one.
+func TestSilence(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p, s := rig(time.Millisecond)
+		defer p.Close()
+		p.Allow("orders", 4, ever())
+		p.Take(t.Context(), of("cart"))
+		settle(time.Second)
+		p.Silence("orders")
+		for range 2 {
+			settle(time.Second)
+			if _, ok := p.Take(t.Context(), of("cart")); ok || len(s.all()) > 0 || len(p.Usage()) > 0 || heldOf(p) > 0 {
+				t.Errorf("%d are open, %d held, used: %v", len(s.all()), heldOf(p), p.Usage())
+			}
+		}
+		p.Renew("orders")
+		p.Take(t.Context(), of("cart"))
+		if settle(time.Second); len(s.all()) != 1 {
+			t.Errorf("%d are open", len(s.all()))
+		}
+	})
+}
