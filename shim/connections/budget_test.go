@@ -14,7 +14,7 @@ import (
 // daemon, lend nothing.
 func TestAllowancesExpire(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		e := &nodeapi.Destination{Name: "ledger", Kind: "tcp", Address: "127.0.0.1:1", Origin: "node", Unused: 4}
+		e := &nodeapi.Destination{Name: "ledger", Kind: "tcp", Address: "127.0.0.1:1", Origin: "node"}
 		s, err := New(Config{Shims: &shims{}, SecretsDir: t.TempDir(), Metrics: noMetrics()})
 		if err != nil {
 			t.Fatal(err)

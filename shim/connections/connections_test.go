@@ -255,7 +255,7 @@ func ask(t *testing.T, c io.ReadWriter) (number int) {
 }
 
 func (e *echo) at(origin string) *nodeapi.Destination {
-	return &nodeapi.Destination{Name: "ledger", Kind: "tcp", Address: e.Addr().String(), Origin: origin, Unused: 4}
+	return &nodeapi.Destination{Name: "ledger", Kind: "tcp", Address: e.Addr().String(), Origin: origin}
 }
 
 // await looks until it is so.
@@ -484,7 +484,7 @@ func TestTheEndOfASandbox(t *testing.T) {
 // program leaves.
 func TestASandboxHasSoManyConnections(t *testing.T) {
 	e := newEcho(t)
-	orders := &nodeapi.Destination{Name: "orders", Kind: "redis", Address: e.Addr().String(), Origin: "node", Unused: 4}
+	orders := &nodeapi.Destination{Name: "orders", Kind: "redis", Address: e.Addr().String(), Origin: "node"}
 	r := newRig(t, orders)
 	r.describe("cart", wants("socket", "orders"))
 	var all []net.Conn
@@ -510,7 +510,7 @@ func TestASandboxHasSoManyConnections(t *testing.T) {
 func TestConnect(t *testing.T) {
 	e := newEcho(t)
 	ledger := e.at("node")
-	orders := &nodeapi.Destination{Name: "orders", Kind: "postgres", Address: e.Addr().String(), Origin: "node", Unused: 4}
+	orders := &nodeapi.Destination{Name: "orders", Kind: "postgres", Address: e.Addr().String(), Origin: "node"}
 	at := netip.MustParseAddrPort(e.Addr().String())
 	for _, d := range []*nodeapi.Destination{ledger, orders} {
 		r := newRig(t, d)
@@ -620,7 +620,7 @@ func heldBy(r *rig, destination string) int { held, _ := r.pool.Held(destination
 // A program may begin with what it has inherited much later, or never: that is no error, and nothing is opened for it.
 func TestAProgramThatBeginsLater(t *testing.T) {
 	e := newEcho(t)
-	orders := &nodeapi.Destination{Name: "orders", Kind: "redis", Address: e.Addr().String(), Origin: "node", Unused: 4}
+	orders := &nodeapi.Destination{Name: "orders", Kind: "redis", Address: e.Addr().String(), Origin: "node"}
 	r := newRig(t, orders)
 	r.describe("cart", wants("descriptor", "orders"))
 	files, err := r.set.Descriptors("container-cart")

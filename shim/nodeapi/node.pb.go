@@ -4419,9 +4419,7 @@ type Destination struct {
 	// The secret that holds the password; empty: none is needed.
 	Secret string `protobuf:"bytes,9,opt,name=secret,proto3" json:"secret,omitempty"`
 	// Those whose functions may be connected; empty: all.
-	Namespaces []string `protobuf:"bytes,10,rep,name=namespaces,proto3" json:"namespaces,omitempty"`
-	// How many unused connections all nodes together may hold, with the origin node.
-	Unused        int32 `protobuf:"varint,11,opt,name=unused,proto3" json:"unused,omitempty"`
+	Namespaces    []string `protobuf:"bytes,10,rep,name=namespaces,proto3" json:"namespaces,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -4524,13 +4522,6 @@ func (x *Destination) GetNamespaces() []string {
 		return x.Namespaces
 	}
 	return nil
-}
-
-func (x *Destination) GetUnused() int32 {
-	if x != nil {
-		return x.Unused
-	}
-	return 0
 }
 
 type DestinationTLS struct {
@@ -6223,7 +6214,7 @@ const file_node_proto_rawDesc = "" +
 	"\n" +
 	"WriteEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xac\x02\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x9a\x02\n" +
 	"\vDestination\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x12\n" +
 	"\x04kind\x18\x02 \x01(\tR\x04kind\x12\x18\n" +
@@ -6237,8 +6228,7 @@ const file_node_proto_rawDesc = "" +
 	"\n" +
 	"namespaces\x18\n" +
 	" \x03(\tR\n" +
-	"namespaces\x12\x16\n" +
-	"\x06unused\x18\v \x01(\x05R\x06unused\"G\n" +
+	"namespacesJ\x04\b\v\x10\f\"G\n" +
 	"\x0eDestinationTLS\x12\x14\n" +
 	"\x05roots\x18\x01 \x01(\tR\x05roots\x12\x1f\n" +
 	"\vserver_name\x18\x02 \x01(\tR\n" +

@@ -77,10 +77,10 @@ func (d Destination) Grants(namespace string) bool {
 	return len(d.Namespaces) == 0 || slices.Contains(d.Namespaces, namespace)
 }
 
-// Message returns the destination as nodes are told of it.
+// Message returns the destination as nodes are told of it: the control plane alone counts its unused connections.
 func (d Destination) Message() *nodeapi.Destination {
 	m := &nodeapi.Destination{Name: d.Name, Kind: d.Kind, Address: d.Address, Origin: string(d.Origin), User: d.User,
-		Database: d.Database, Db: int32(d.DB), Secret: d.Secret, Namespaces: d.Namespaces, Unused: int32(d.Unused)}
+		Database: d.Database, Db: int32(d.DB), Secret: d.Secret, Namespaces: d.Namespaces}
 	if d.TLS != nil {
 		m.Tls = &nodeapi.DestinationTLS{Roots: d.TLS.Roots, ServerName: d.TLS.ServerName}
 	}

@@ -104,7 +104,7 @@ func TestMessages(t *testing.T) {
 	got := want.Messages()[:2]
 	told := []*nodeapi.Destination{
 		{Name: "orders", Kind: "postgres", Address: "db.example.com:5432", Origin: "node", User: "orders", Database: "orders", Secret: "orders-db",
-			Tls: &nodeapi.DestinationTLS{Roots: ca, ServerName: "db.internal"}, Namespaces: []string{"shop", "web"}, Unused: 5},
+			Tls: &nodeapi.DestinationTLS{Roots: ca, ServerName: "db.internal"}, Namespaces: []string{"shop", "web"}},
 		{Name: "sessions", Kind: "redis", Address: "10.0.0.7:6379", Origin: "sandbox", User: "app", Db: 3, Secret: "sessions", Tls: &nodeapi.DestinationTLS{}},
 	}
 	if diff := cmp.Diff(told, got, protocmp.Transform()); diff != "" {
