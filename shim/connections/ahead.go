@@ -36,7 +36,7 @@ func (s *Server) prepare(sb *sandbox, name string, d *destination) {
 	if sb.ctx.Err() != nil {
 		return
 	}
-	if s.awaitFirst(sb); d.onNode() || sb.aheads[name] != nil {
+	if s.awaitFirst(sb); d.onNode() || d.speaksFirst() || sb.aheads[name] != nil {
 		return
 	}
 	a := &ahead{start: s.expected(sb, name, d), there: make(chan struct{})}
@@ -105,6 +105,13 @@ func (s *Server) openAhead(ctx context.Context, sb *sandbox, d *destination, sta
 	return waiting{conn: conn}, err
 }
 
+// drop closes it, as soon as it is there.
+func (a *ahead) drop() {
+	if <-a.there; a.held != nil {
+		a.held.Drop()
+	}
+}
+
 // takeAhead takes a connection out that was made for a sandbox, if nobody else has.
 func (sb *sandbox) takeAhead(name string, a *ahead) bool {
 	sb.mu.Lock()
@@ -128,11 +135,7 @@ func (s *Server) ahead(ctx context.Context, sb *sandbox, name string, start sess
 	select {
 	case <-a.there:
 	case <-ctx.Done():
-		s.background.Go(func() {
-			if <-a.there; a.held != nil {
-				a.held.Drop()
-			}
-		})
+		s.background.Go(a.drop)
 		return waiting{}, false
 	}
 	if a.held == nil {

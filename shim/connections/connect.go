@@ -85,7 +85,7 @@ func (s *Server) locate(sb *sandbox) {
 		}
 		seen, _ := d.look(sb.ctx, true) // what is wrong is told of by Watch
 		if others = others || seen != same; seen == renewed {
-			s.pool.Renew(name)
+			s.renew(name)
 		}
 	}
 	if others {

@@ -95,7 +95,7 @@ func New(c Config) (*Server, error) {
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	s.pool = pool.New(pool.Config[waiting]{Open: s.fill, Lost: c.Metrics.lost, Failed: s.failed})
 	var err error
-	if s.list, err = openList(c.SecretsDir, c.List, s.pool.Renew); err != nil {
+	if s.list, err = openList(c.SecretsDir, c.List, s.renew); err != nil {
 		s.pool.Close()
 		return nil, err
 	}
@@ -118,6 +118,38 @@ func (s *Server) Set(all []*nodeapi.Destination) {
 	if s.list.own == nil {
 		s.list.replace(all)
 		s.targetAll()
+	}
+}
+
+// renew gives up all connections with a destination that no program has yet: it is another one than before. Sandboxes that
+// have not asked for theirs get another one.
+func (s *Server) renew(name string) {
+	s.pool.Renew(name)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.ctx.Err() != nil {
+		return
+	}
+	for _, sb := range s.sandboxes {
+		sb.mu.Lock()
+		a := sb.aheads[name]
+		delete(sb.aheads, name)
+		sb.mu.Unlock()
+		if a == nil {
+			continue
+		}
+		s.background.Go(a.drop)
+		if d, err := s.list.get(name, sb.namespace); err == nil {
+			s.prepare(sb, name, d)
+		}
+	}
+}
+
+// waited notes what has become of a connection that waited.
+func (s *Server) waited(d *destination, lost bool) {
+	if d.waited(lost) {
+		s.config.Log.Info("a server speaks before its client: connections are made when programs ask", "destination", d.config.GetName())
+		s.pool.Silence(d.config.GetName())
 	}
 }
 

@@ -14,7 +14,9 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -644,4 +646,120 @@ func expired(t *testing.T) context.Context {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	return ctx
+}
+
+// A name server that does not answer holds up nobody but its own destination, and that for a while only.
+func TestANameServerThatIsSilent(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var renewed []string
+		var mu sync.Mutex
+		secrets := t.TempDir()
+		l, err := openList(secrets, "", func(name string) { mu.Lock(); defer mu.Unlock(); renewed = append(renewed, name) })
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer l.close()
+		password := func(is string) {
+			if err := os.WriteFile(filepath.Join(secrets, "orders-db"), []byte("password = "+is+"\n"), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		password("before")
+		all, used := []*nodeapi.Destination{{Name: "orders", Kind: "redis", Address: "127.0.0.1:1", Secret: "orders-db"}}, map[string]bool{}
+		for i := range looksMost / 2 {
+			all = append(all, &nodeapi.Destination{Name: fmt.Sprint(i), Kind: "tcp", Address: "silent.example.com:1"})
+			used[fmt.Sprint(i)] = true
+		}
+		l.replace(all)
+		for name := range used {
+			l.all[name].lookUp = func(ctx context.Context, _, _ string) ([]netip.Addr, error) { <-ctx.Done(); return nil, ctx.Err() }
+		}
+		password("after")
+		began, looked := time.Now(), make(chan *nodeapi.DestinationProblems)
+		go func() { m, _ := l.look(t.Context(), used); looked <- m }()
+		synctest.Wait()
+		mu.Lock()
+		if !slices.Equal(renewed, []string{"orders"}) {
+			t.Errorf("renewed: %v", renewed)
+		}
+		mu.Unlock()
+		if m, took := <-looked, time.Since(began); took != lookTimeout || len(m.GetProblems()) != len(used) {
+			t.Errorf("a look takes %v, problems: %v", took, m)
+		}
+	})
+}
+
+// greeter is a server that speaks first, as MySQL's does.
+func greeter(t *testing.T) (d *nodeapi.Destination, accepted func() int) {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var n atomic.Int64
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			n.Add(1)
+			_, _ = io.WriteString(c, "hello\n")
+			wg.Go(func() { defer c.Close(); _, _ = io.Copy(io.Discard, c) })
+		}
+	})
+	t.Cleanup(func() { _ = l.Close(); wg.Wait() })
+	return &nodeapi.Destination{Name: "ledger", Kind: "tcp", Address: l.Addr().String()}, func() int { return int(n.Load()) }
+}
+
+// With a server that speaks first no connection waits after the first few, and programs get theirs when they ask.
+func TestAServerThatSpeaksFirst(t *testing.T) {
+	for _, origin := range []string{"node", "sandbox"} {
+		d, accepted := greeter(t)
+		d.Origin = origin
+		r := newRig(t, d)
+		r.describe("cart", wants("socket", "ledger"))
+		sb, of, err := r.find(pod, "ledger")
+		if err != nil {
+			t.Fatal(err)
+		}
+		start := func() {
+			c := r.dial("ledger", "tcp.sock")
+			if line, err := bufio.NewReader(c).ReadString('\n'); err != nil || line != "hello\n" {
+				t.Fatalf("%s: the program hears %q, %v", origin, line, err)
+			}
+			_ = c.Close()
+		}
+		for n := range firstWordsMost {
+			if origin == "sandbox" {
+				r.prepare(sb, "ledger", of)
+				await(t, "one is lost", func() bool { of.mu.Lock(); defer of.mu.Unlock(); return of.spoke > n })
+			}
+			start()
+		}
+		await(t, "no more are made", func() bool { return of.speaksFirst() && len(r.pool.Usage()) == 0 })
+		before := accepted()
+		r.prepare(sb, "ledger", of)
+		start()
+		if n := accepted() - before; n != 1 || len(r.pool.Usage()) > 0 || len(sb.aheads) > 0 {
+			t.Errorf("%s: %d connections for one start; %v wait", origin, n, r.pool.Usage())
+		}
+	}
+}
+
+// A sandbox's connection that was made before the address or the secret changed is not for its program: it gets another one.
+func TestANewAddressInASandbox(t *testing.T) {
+	before, after := newEcho(t), newEcho(t)
+	r := newRig(t, before.at("sandbox"))
+	r.describe("cart", wants("socket", "ledger"))
+	await(t, "it is connected", func() bool { return len(before.all()) == 1 })
+	r.Set([]*nodeapi.Destination{after.at("sandbox")})
+	await(t, "it is connected again", func() bool { return len(after.all()) == 1 })
+	if _, err := before.all()[0].Read(make([]byte, 1)); err == nil {
+		t.Error("the connection of before is still there")
+	}
+	if ask(t, r.dial("ledger", "tcp.sock")); len(after.all()) != 1 {
+		t.Errorf("its program has another one than the one that waits")
+	}
 }

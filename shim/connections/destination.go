@@ -22,8 +22,18 @@ import (
 	"github.com/headstart-mesh/headstart/shim/session"
 )
 
-// addressesMost is how many addresses of a destination's name are used.
-const addressesMost = 16
+const (
+	// addressesMost is how many addresses of a destination's name are used.
+	addressesMost = 16
+	// lookTimeout is how long a look waits for a name server: other destinations' news wait for that, too.
+	lookTimeout = 2 * time.Second
+	// firstWords is how soon a server speaks that speaks before its client. Others that end an idle connection with some
+	// words do that later.
+	firstWords = 10 * time.Second
+	// firstWordsMost is how many connections in a row are lost by that before none is made any more that no program has
+	// asked for.
+	firstWordsMost = 3
+)
 
 // destination is a server of the operator's list, as this node uses it.
 type destination struct {
@@ -35,7 +45,11 @@ type destination struct {
 	err     error       // it cannot be used as it is configured
 	denials denials
 
-	mu sync.Mutex
+	// lookUp asks name servers.
+	lookUp func(ctx context.Context, network, host string) ([]netip.Addr, error)
+
+	mu    sync.Mutex
+	spoke int // so many connections in a row were lost since the server speaks first
 	// at is where the server was found, and when last, and password what its secret held.
 	at       map[netip.Addr]time.Time
 	password string
@@ -43,7 +57,7 @@ type destination struct {
 }
 
 func newDestination(c *nodeapi.Destination, secrets *os.Root) *destination {
-	d := &destination{config: c, secrets: secrets, at: map[netip.Addr]time.Time{}}
+	d := &destination{config: c, secrets: secrets, at: map[netip.Addr]time.Time{}, lookUp: net.DefaultResolver.LookupNetIP}
 	host, port, err := net.SplitHostPort(c.GetAddress())
 	n, invalid := strconv.ParseUint(port, 10, 16)
 	if d.err = errors.Join(err, invalid); d.err != nil {
@@ -115,7 +129,7 @@ func (d *destination) readPassword() (string, error) {
 
 // find asks the name server where the destination is.
 func (d *destination) find(ctx context.Context) ([]netip.AddrPort, error) {
-	found, err := net.DefaultResolver.LookupNetIP(ctx, "ip", d.rule.Host)
+	found, err := d.lookUp(ctx, "ip", d.rule.Host)
 	if err != nil {
 		return nil, fmt.Errorf("finding its address: %w", err)
 	}
@@ -175,6 +189,29 @@ func (d *destination) note(err error) {
 	}
 }
 
+// waited notes that a connection was lost to the server's first words, or else has waited. first: it is not worth while any
+// more to have one wait.
+func (d *destination) waited(lost bool) (first bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	switch {
+	case d.spoke >= firstWordsMost: // until the destination is another one
+	case lost:
+		d.spoke++
+		return d.spoke == firstWordsMost
+	default:
+		d.spoke = 0
+	}
+	return false
+}
+
+// speaksFirst tells whether the server speaks before its client.
+func (d *destination) speaksFirst() bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.spoke >= firstWordsMost
+}
+
 // seen is what came of a look at a destination.
 type seen int
 
@@ -201,7 +238,9 @@ func (d *destination) look(ctx context.Context, used bool) (saw seen, wrong stri
 	}
 	var found []netip.AddrPort
 	if used { // else name servers are left alone
+		ctx, cancel := context.WithTimeout(ctx, lookTimeout)
 		found, err = d.find(ctx)
+		cancel()
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -222,7 +261,7 @@ func (d *destination) look(ctx context.Context, used bool) (saw seen, wrong stri
 		d.password, saw = password, renewed
 	}
 	if saw == renewed {
-		d.refusal = "" // that was of another address, or of another secret
+		d.refusal, d.spoke = "", 0 // that was of another address, or of another secret
 		d.denials.renew()
 	}
 	if err != nil {

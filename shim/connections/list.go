@@ -13,6 +13,7 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/sync/errgroup"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/headstart-mesh/headstart/shim/nodeapi"
@@ -24,6 +25,8 @@ const (
 	// lookEvery is how often the list, the secrets and the addresses are looked at: small files, name servers that are near,
 	// and soon enough for a server that has failed over.
 	lookEvery = 5 * time.Second
+	// looksMost is how many destinations are looked at at the same time: most of a look is waiting for a name server.
+	looksMost = 16
 	// problemsMost and wordsMost are how much the control plane is told.
 	problemsMost = 20
 	wordsMost    = 512
@@ -146,15 +149,24 @@ func (l *list) look(ctx context.Context, used map[string]bool) (m *nodeapi.Desti
 	l.mu.Lock()
 	all := maps.Clone(l.all)
 	l.mu.Unlock()
+	var looks errgroup.Group
+	looks.SetLimit(looksMost)
+	var mu sync.Mutex // of m and changed
 	for name, d := range all {
-		saw, wrong := d.look(ctx, used[name])
-		if changed = changed || saw != same; saw == renewed {
-			l.renew(name)
-		}
-		if wrong != "" {
-			problem(name, wrong)
-		}
+		looks.Go(func() error {
+			saw, wrong := d.look(ctx, used[name])
+			if saw == renewed {
+				l.renew(name)
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			if changed = changed || saw != same; wrong != "" {
+				problem(name, wrong)
+			}
+			return nil
+		})
 	}
+	_ = looks.Wait() // none fails
 	slices.SortFunc(m.Problems, func(a, b *nodeapi.DestinationProblem) int {
 		return cmp.Compare(a.GetDestination(), b.GetDestination())
 	})

@@ -182,7 +182,11 @@ func (s *Server) open(ctx context.Context, d *destination, function string, star
 	if err != nil {
 		return waiting{}, err
 	}
-	return waiting{conn: opened.Conn, session: opened}, nil
+	w := waiting{conn: opened.Conn, session: opened}
+	if d.raw() {
+		w.waited = func(lost bool) { s.waited(d, lost) }
+	}
+	return w, nil
 }
 
 // ofTheProgram tells whether a server refuses what a program's driver asks for, and not the destination.
