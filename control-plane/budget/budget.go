@@ -19,40 +19,31 @@ import (
 )
 
 const (
-	// Expiry is how long an allowance holds. Daemons report at least three times as often.
-	Expiry = 30 * time.Second
-	// Margin is how much longer an allowance counts here. Clocks may differ by 1 % in their rate, and a daemon needs
+	// expiry is how long an allowance holds. Daemons report at least three times as often.
+	expiry = 30 * time.Second
+	// margin is how much longer an allowance counts here. Clocks may differ by 1 % in their rate, and a daemon needs
 	// time to close what it holds.
-	Margin = 6 * time.Second
+	margin = 6 * time.Second
 )
 
-// Daemon is one process of a node.
-type Daemon struct{ Node, Process string }
+// daemonID names one process of a node.
+type daemonID struct{ Node, Process string }
 
-// Dealer deals all destinations out. It does no I/O, and has no clock: each call has the time.
-type Dealer struct {
+// dealer deals all destinations out. It does no I/O, and has no clock: each call has the time.
+type dealer struct {
 	budgets map[string]int
 	// settled is when all allowances of the control plane before have expired.
 	settled time.Time
 	lastID  int64
-	daemons map[Daemon]*holder
+	daemons map[daemonID]*holder
 	past    []*holder // of processes that others have replaced
 }
 
-// New returns a dealer of the budgets, by destination. Its control plane takes charge now: see Begin.
-func New(budgets map[string]int, now time.Time) *Dealer {
-	d := &Dealer{budgets: budgets}
-	d.Begin(now)
-	return d
-}
-
-// Begin forgets everything: this control plane takes charge. For one expiry it deals nothing that nodes do not hold: it
-// does not know what the control plane before has allowed.
-func (d *Dealer) Begin(now time.Time) {
-	d.settled = now.Add(Expiry + Margin)
-	d.daemons, d.past = map[Daemon]*holder{}, nil
+// newDealer returns a dealer of the budgets, by destination, whose control plane takes charge now. For one expiry it deals
+// nothing that nodes do not hold: it does not know what the control plane before has allowed.
+func newDealer(budgets map[string]int, now time.Time) *dealer {
 	// Another control plane's ids differ: it began at another time.
-	d.lastID = max(d.lastID, now.UnixNano())
+	return &dealer{budgets: budgets, settled: now.Add(expiry + margin), lastID: now.UnixNano(), daemons: map[daemonID]*holder{}}
 }
 
 // holder is what is known of one daemon, in numbers of connections by destination.
@@ -103,7 +94,7 @@ func (h *holder) expires() time.Time {
 }
 
 // Report takes a daemon's word.
-func (d *Dealer) Report(from Daemon, m *nodeapi.Unused, now time.Time) {
+func (d *dealer) Report(from daemonID, m *nodeapi.Unused, now time.Time) {
 	h := d.daemons[from]
 	obeyed := m.GetAllowances()
 	if h != nil && (m.GetId() <= h.answers || obeyed < h.first && (h.obeys || !h.connected)) {
@@ -144,56 +135,56 @@ func (d *Dealer) Report(from Daemon, m *nodeapi.Unused, now time.Time) {
 }
 
 // sure says that nothing counts but what this dealer has allowed.
-func (d *Dealer) sure(now time.Time) bool { return !now.Before(d.settled) }
+func (d *dealer) sure(now time.Time) bool { return !now.Before(d.settled) }
 
 // Left notes that a daemon's stream has ended. What it was allowed counts until that expires.
-func (d *Dealer) Left(from Daemon) {
+func (d *dealer) Left(from daemonID) {
 	if h := d.daemons[from]; h != nil {
 		h.connected, h.due, h.wants, h.shares = false, false, nil, map[string]int{}
 	}
 }
 
-// Told is what a daemon is to be told.
-type Told struct {
-	To         Daemon
+// word is what a daemon is to be told.
+type word struct {
+	To         daemonID
 	Allowances *nodeapi.Allowances
 }
 
 // Deal returns what daemons are to be told now: those that have reported since, and those whose shares have changed.
-func (d *Dealer) Deal(now time.Time) []Told {
+func (d *dealer) Deal(now time.Time) []word {
 	d.forget(now)
-	names := slices.SortedFunc(maps.Keys(d.daemons), func(a, b Daemon) int {
+	names := slices.SortedFunc(maps.Keys(d.daemons), func(a, b daemonID) int {
 		return cmp.Or(cmp.Compare(a.Node, b.Node), cmp.Compare(a.Process, b.Process))
 	})
-	before := map[Daemon]map[string]int{}
+	before := map[daemonID]map[string]int{}
 	for name, h := range d.daemons {
 		before[name] = maps.Clone(h.shares)
 	}
 	for _, destination := range slices.Sorted(maps.Keys(d.budgets)) {
 		d.share(destination, names, now)
 	}
-	var told []Told
+	var told []word
 	for _, name := range names {
 		h := d.daemons[name]
 		if h.connected && (h.due || !maps.Equal(before[name], h.shares)) {
-			told = append(told, Told{To: name, Allowances: d.allow(h, now)})
+			told = append(told, word{To: name, Allowances: d.allow(h, now)})
 		}
 	}
 	return told
 }
 
 // forget drops what has expired.
-func (d *Dealer) forget(now time.Time) {
+func (d *dealer) forget(now time.Time) {
 	for _, h := range d.daemons {
 		h.sent = slices.DeleteFunc(h.sent, func(a allowance) bool { return !now.Before(a.until) })
 	}
 	gone := func(h *holder) bool { return !h.connected && !now.Before(h.expires()) }
-	maps.DeleteFunc(d.daemons, func(_ Daemon, h *holder) bool { return gone(h) })
+	maps.DeleteFunc(d.daemons, func(_ daemonID, h *holder) bool { return gone(h) })
 	d.past = slices.DeleteFunc(d.past, gone)
 }
 
 // share sets the daemons' shares of one destination.
-func (d *Dealer) share(destination string, names []Daemon, now time.Time) {
+func (d *dealer) share(destination string, names []daemonID, now time.Time) {
 	var sharers []*holder
 	var wants, shares, charges []int
 	free := d.budgets[destination]
@@ -235,19 +226,19 @@ func (h *holder) set(destination string, share int) {
 }
 
 // allow makes the daemon's allowances of its shares.
-func (d *Dealer) allow(h *holder, now time.Time) *nodeapi.Allowances {
+func (d *dealer) allow(h *holder, now time.Time) *nodeapi.Allowances {
 	d.lastID++
 	h.due = false
 	if h.first == 0 {
 		h.first = d.lastID
 	}
-	a := allowance{id: d.lastID, until: now.Add(Expiry + Margin), shares: maps.Clone(h.shares)}
+	a := allowance{id: d.lastID, until: now.Add(expiry + margin), shares: maps.Clone(h.shares)}
 	if n := len(h.sent); n > 0 && maps.Equal(h.sent[n-1].shares, a.shares) {
 		h.sent[n-1] = a
 	} else {
 		h.sent = append(h.sent, a)
 	}
-	m := &nodeapi.Allowances{Id: d.lastID, Answers: h.answers, ExpiresIn: durationpb.New(Expiry), Keep: !d.sure(now)}
+	m := &nodeapi.Allowances{Id: d.lastID, Answers: h.answers, ExpiresIn: durationpb.New(expiry), Keep: !d.sure(now)}
 	for _, destination := range slices.Sorted(maps.Keys(h.shares)) {
 		m.Destinations = append(m.Destinations, &nodeapi.Allowance{
 			Destination: destination, Unused: int32(h.shares[destination])})

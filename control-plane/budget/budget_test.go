@@ -12,7 +12,7 @@ import (
 
 // table is a dealer of 10 connections to orders, with the daemons that tests ask for by their nodes.
 type table struct {
-	*Dealer
+	*dealer
 	t     *testing.T
 	now   time.Time
 	ids   map[string]int64
@@ -22,14 +22,14 @@ type table struct {
 // newTable has waited until nobody can hold what another control plane has allowed.
 func newTable(t *testing.T) *table {
 	now := time.Unix(1_000, 0)
-	d := &table{Dealer: New(map[string]int{"orders": 10}, now), t: t, now: now, ids: map[string]int64{}, obeys: map[string]int64{}}
-	d.now = d.now.Add(Expiry + Margin)
+	d := &table{dealer: newDealer(map[string]int{"orders": 10}, now), t: t, now: now, ids: map[string]int64{}, obeys: map[string]int64{}}
+	d.now = d.now.Add(expiry + margin)
 	return d
 }
 
 func (d *table) says(node string, held, wanted int32) {
 	d.ids[node]++
-	d.Report(Daemon{node, "p"}, &nodeapi.Unused{Id: d.ids[node], Allowances: d.obeys[node],
+	d.Report(daemonID{node, "p"}, &nodeapi.Unused{Id: d.ids[node], Allowances: d.obeys[node],
 		Destinations: []*nodeapi.UnusedConnections{{Destination: "orders", Held: held, Wanted: wanted}}}, d.now)
 }
 
@@ -39,7 +39,7 @@ func (d *table) deal() map[string]int32 {
 	shares := map[string]int32{}
 	for _, told := range d.Deal(d.now) {
 		m := told.Allowances
-		if m.GetAnswers() != d.ids[told.To.Node] || m.GetExpiresIn().AsDuration() != Expiry {
+		if m.GetAnswers() != d.ids[told.To.Node] || m.GetExpiresIn().AsDuration() != expiry {
 			d.t.Errorf("told %v", m)
 		}
 		d.obeys[told.To.Node] = m.GetId()
@@ -71,7 +71,7 @@ func TestAShareCountsUntilItsDaemonObeysLess(t *testing.T) {
 	d.says("a", 5, 20)
 	d.want("a has closed all", map[string]int32{"a": 5, "b": 5})
 	for range 3 {
-		d.now = d.now.Add(Expiry / 3)
+		d.now = d.now.Add(expiry / 3)
 		d.says("a", 4, 20)
 		d.says("b", 5, 20)
 		d.want("nothing changes", map[string]int32{"a": 5, "b": 5})
@@ -82,10 +82,10 @@ func TestAShareCountsUntilItExpires(t *testing.T) {
 	d := newTable(t)
 	d.says("a", 0, 20)
 	d.want("alone", map[string]int32{"a": 10})
-	d.Left(Daemon{"a", "p"})
+	d.Left(daemonID{"a", "p"})
 	d.says("b", 0, 1)
 	d.want("a has gone", map[string]int32{"b": 0})
-	d.now = d.now.Add(Expiry + Margin - time.Millisecond)
+	d.now = d.now.Add(expiry + margin - time.Millisecond)
 	d.want("not yet", map[string]int32{})
 	d.now = d.now.Add(time.Millisecond)
 	d.want("it has expired", map[string]int32{"b": 1})
@@ -110,7 +110,7 @@ func TestEachGetsOneBeforeAnyGetsTwo(t *testing.T) {
 // A control plane that takes over lets nodes keep what they have, and no more, until that of before has expired.
 func TestAnotherControlPlaneKeeps(t *testing.T) {
 	d := newTable(t)
-	d.Begin(d.now)
+	d.dealer = newDealer(d.budgets, d.now)
 	d.says("a", 4, 9)
 	d.says("b", 0, 9)
 	for _, told := range d.Deal(d.now) {
@@ -120,7 +120,7 @@ func TestAnotherControlPlaneKeeps(t *testing.T) {
 		}
 		d.obeys[told.To.Node] = m.GetId()
 	}
-	d.now = d.now.Add(Expiry + Margin)
+	d.now = d.now.Add(expiry + margin)
 	d.says("a", 4, 9)
 	d.says("b", 0, 9)
 	d.want("it knows", map[string]int32{"a": 5, "b": 5})
@@ -136,7 +136,7 @@ func TestAttackANodeLiesAboutItsConnections(t *testing.T) {
 	d.want("another claims all", map[string]int32{"a": 0, "b": 5})
 	d.obeys["a"] = 1 << 62
 	d.says("a", -1<<30, -1<<30)
-	d.Report(Daemon{"a", "p"}, &nodeapi.Unused{Id: -5, Allowances: -1, Destinations: []*nodeapi.UnusedConnections{
+	d.Report(daemonID{"a", "p"}, &nodeapi.Unused{Id: -5, Allowances: -1, Destinations: []*nodeapi.UnusedConnections{
 		{Destination: "payroll", Held: 7, Wanted: 7}, nil, {Destination: "orders", Wanted: 1}, {Destination: "orders", Wanted: 1 << 30},
 	}}, d.now)
 	d.says("b", 5, 20)
@@ -148,8 +148,8 @@ func TestAttackANodeLiesAboutItsConnections(t *testing.T) {
 
 // What one deal costs with a thousand nodes that have all reported since the last one.
 func BenchmarkDeal(b *testing.B) {
-	d := New(map[string]int{"a": 500, "b": 500, "c": 500, "d": 500, "e": 500, "f": 500, "g": 500, "h": 500}, time.Unix(0, 0))
-	now := time.Unix(0, 0).Add(Expiry + Margin)
+	d := newDealer(map[string]int{"a": 500, "b": 500, "c": 500, "d": 500, "e": 500, "f": 500, "g": 500, "h": 500}, time.Unix(0, 0))
+	now := time.Unix(0, 0).Add(expiry + margin)
 	obeys := map[string]int64{}
 	for i := range b.N {
 		now = now.Add(2 * time.Second)
@@ -159,7 +159,7 @@ func BenchmarkDeal(b *testing.B) {
 			for name := range d.budgets {
 				m.Destinations = append(m.Destinations, &nodeapi.UnusedConnections{Destination: name, Wanted: int32(n%5 + i%2)})
 			}
-			d.Report(Daemon{node, "p"}, m, now)
+			d.Report(daemonID{node, "p"}, m, now)
 		}
 		for _, told := range d.Deal(now) {
 			obeys[told.To.Node] = told.Allowances.GetId()

@@ -27,7 +27,7 @@ type Server struct {
 	budgets  map[string]int
 
 	mu     sync.Mutex
-	dealer *Dealer // nil: the control plane is not in charge
+	dealer *dealer // nil: the control plane is not in charge
 }
 
 // NewServer returns a server of the destinations with the origin node. inCharge is asked before each deal; nil: always.
@@ -48,7 +48,7 @@ func (s *Server) Begin() {
 	if len(s.budgets) == 0 {
 		return
 	}
-	s.dealer = New(s.budgets, time.Now())
+	s.dealer = newDealer(s.budgets, time.Now())
 }
 
 // Run deals until ctx ends; Begin comes before it.
@@ -70,7 +70,7 @@ func (s *Server) Run(ctx context.Context) {
 
 func (s *Server) deal() {
 	s.mu.Lock()
-	var told []Told
+	var told []word
 	if s.dealer != nil && (s.inCharge == nil || s.inCharge()) {
 		told = s.dealer.Deal(time.Now())
 	}
@@ -97,7 +97,7 @@ func (s *Server) Unused(node, process string, newest bool, m *nodeapi.Unused) {
 			}
 		}
 	}
-	s.dealer.Report(Daemon{node, process}, m, time.Now())
+	s.dealer.Report(daemonID{node, process}, m, time.Now())
 }
 
 // Went notes that a daemon's stream has ended.
@@ -105,6 +105,6 @@ func (s *Server) Went(node, process string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.dealer != nil {
-		s.dealer.Left(Daemon{node, process})
+		s.dealer.Left(daemonID{node, process})
 	}
 }

@@ -34,7 +34,7 @@ func TestServer(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		var running sync.WaitGroup
 		running.Go(func() { s.Run(ctx) })
-		time.Sleep(Expiry + Margin)
+		time.Sleep(expiry + margin)
 		synctest.Wait()
 		if len(told) != 0 {
 			t.Errorf("told %v", <-told)

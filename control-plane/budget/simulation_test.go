@@ -19,7 +19,7 @@ type simulation struct {
 	*rand.Rand
 	budgets map[string]int
 	now     time.Time
-	planes  [2]*Dealer
+	planes  [2]*dealer
 	// inCharge is the one that deals, -1: none.
 	inCharge  int
 	takeovers time.Duration // how often another takes charge
@@ -31,7 +31,7 @@ type simulation struct {
 
 // daemon obeys as the protocol says.
 type daemon struct {
-	Daemon
+	daemonID
 	rate     float64 // of its clock
 	streams  [2]*stream
 	follows  int
@@ -124,7 +124,7 @@ func (s *simulation) arrival() time.Time {
 	most := 40 * time.Millisecond
 	switch s.Intn(100) {
 	case 0:
-		most = 2 * Expiry
+		most = 2 * expiry
 	case 1, 2, 3:
 		most = 5 * time.Second
 	}
@@ -135,7 +135,7 @@ func (s *simulation) arrival() time.Time {
 func (s *simulation) deliver(d *daemon, with int) {
 	st := d.streams[with]
 	for st != nil && len(st.up) > 0 && !s.now.Before(st.up[0].at) {
-		s.planes[with].Report(d.Daemon, st.up[0].message, s.now)
+		s.planes[with].Report(d.daemonID, st.up[0].message, s.now)
 		st.up = st.up[1:]
 	}
 	for st != nil && len(st.down) > 0 && !s.now.Before(st.down[0].at) {
@@ -152,7 +152,7 @@ func (s *simulation) deal() {
 	}
 	for _, told := range s.planes[s.inCharge].Deal(s.now) {
 		for _, d := range s.daemons {
-			if d.Daemon == told.To && d.streams[s.inCharge] != nil {
+			if d.daemonID == told.To && d.streams[s.inCharge] != nil {
 				st := d.streams[s.inCharge]
 				st.down = append(st.down, late[*nodeapi.Allowances]{s.arrival(), told.Allowances})
 			}
@@ -162,14 +162,14 @@ func (s *simulation) deal() {
 
 func (s *simulation) disconnect(d *daemon, from int) {
 	if d.streams[from] != nil {
-		s.planes[from].Left(d.Daemon)
+		s.planes[from].Left(d.daemonID)
 	}
 	d.streams[from] = nil
 }
 
 // restart has another control plane process in the place of one, which knows nothing.
 func (s *simulation) restart(plane int) {
-	s.planes[plane] = New(s.budgets, s.now)
+	s.planes[plane] = newDealer(s.budgets, s.now)
 	for _, d := range s.daemons {
 		d.streams[plane] = nil
 	}
@@ -187,13 +187,13 @@ func (s *simulation) die(d *daemon) {
 	next := s.start(d.rate)
 	next.wants = d.wants
 	if s.Intn(2) == 0 {
-		next.Daemon = d.Daemon
+		next.daemonID = d.daemonID
 	}
 }
 
 func (s *simulation) start(rate float64) *daemon {
 	s.names++
-	d := &daemon{Daemon: Daemon{"node", fmt.Sprint(s.names)}, rate: rate, sent: map[int64]time.Time{},
+	d := &daemon{daemonID: daemonID{"node", fmt.Sprint(s.names)}, rate: rate, sent: map[int64]time.Time{},
 		held: map[string]int{}, wants: map[string]int{}, limits: map[string]int{}}
 	s.daemons = append(slices.DeleteFunc(s.daemons, func(other *daemon) bool { return other.hangs && len(other.held) == 0 }), d)
 	return d
@@ -223,7 +223,7 @@ func (s *simulation) step() {
 	once := func(in time.Duration) bool { return s.Int63n(int64(in)) < int64(every) }
 	if once(s.takeovers) {
 		if s.inCharge = s.Intn(3) - 1; s.inCharge >= 0 {
-			s.planes[s.inCharge].Begin(s.now)
+			s.planes[s.inCharge] = newDealer(s.budgets, s.now)
 		}
 	}
 	if plane := s.Intn(2); once(5 * time.Minute) {
@@ -301,7 +301,7 @@ func TestALateReportIsNoAllowance(t *testing.T) {
 	s := &simulation{Rand: rand.New(rand.NewSource(1)), budgets: map[string]int{"orders": 5}, now: time.Unix(1_000, 0)}
 	s.restart(0)
 	s.restart(1)
-	s.now = s.now.Add(Expiry + Margin)
+	s.now = s.now.Add(expiry + margin)
 	a, b := s.start(1), s.start(1)
 	for _, d := range s.daemons {
 		d.streams = [2]*stream{{}, {}}
@@ -338,7 +338,7 @@ func TestALateReportIsNoAllowance(t *testing.T) {
 	if b.held["orders"] != 5 || a.limits["orders"] != 0 {
 		t.Fatalf("b holds %d, a may hold %d", b.held["orders"], a.limits["orders"])
 	}
-	s.planes[1].Begin(s.now)
+	s.planes[1] = newDealer(s.budgets, s.now)
 	a.follows, b.follows, a.wants["orders"] = 1, 1, 5
 	arrive(a, 1)
 	if s.exceeded > 0 {

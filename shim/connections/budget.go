@@ -13,10 +13,13 @@ import (
 )
 
 const (
-	// tellEvery is how often the control plane hears what the node has and wants, if that is different or is to be allowed
-	// again.
+	// tellEvery is how often the control plane hears what the node has and wants, at most: if that is another number, or if
+	// nobody has answered, since another control plane takes charge.
 	tellEvery = 2 * time.Second
-	// wordsRemembered is how many messages an answer may be late by: two minutes.
+	// tellLatest is how often it hears that in any case. An allowance holds for 30 s, and until another control plane has
+	// taken over and answers, up to 20 s pass.
+	tellLatest = 8 * time.Second
+	// wordsRemembered is how many messages an answer may be late by: two minutes at least.
 	wordsRemembered = 64
 	// functionsTold is how many functions of a destination it hears of: as many as a screen shows.
 	functionsTold = 64
@@ -30,6 +33,8 @@ type budget struct {
 	sent  map[int64]time.Time // when those before were, by their ids
 	obeys int64
 	until time.Time
+	// answered is the id of the newest message that allowances have answered.
+	answered int64
 }
 
 // word returns a message about all, and notes when it was made.
@@ -56,11 +61,19 @@ func (b *budget) heard(m *nodeapi.Allowances, now time.Time) (until time.Time, k
 	if !known {
 		return until, false
 	}
+	b.answered = max(b.answered, m.GetAnswers())
 	if until = sent.Add(m.GetExpiresIn().AsDuration()); !now.Before(until) {
 		return until, false
 	}
 	b.obeys, b.until = m.GetId(), until
 	return until, true
+}
+
+// open tells whether the last message has no answer yet.
+func (b *budget) open() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.answered < b.id
 }
 
 // Allow takes the control plane's word of how many unused connections the node may hold.
@@ -87,10 +100,13 @@ func (s *Server) TellUnused(ctx context.Context, tell func(*nodeapi.Unused)) {
 	tick := time.NewTicker(tellEvery)
 	defer tick.Stop()
 	var told []*nodeapi.UnusedConnections
+	var last time.Time
 	for {
 		now := s.unused()
-		if len(now) > 0 || len(told) > 0 {
-			tell(s.budget.word(now, time.Now()))
+		due := s.budget.open() || time.Since(last)+tellEvery > tellLatest || !slices.EqualFunc(now, told, alike)
+		if due && len(now)+len(told) > 0 {
+			last = time.Now()
+			tell(s.budget.word(now, last))
 			told = now
 		}
 		select {
@@ -99,6 +115,15 @@ func (s *Server) TellUnused(ctx context.Context, tell func(*nodeapi.Unused)) {
 			return
 		}
 	}
+}
+
+// alike tells whether two words about a destination have the same numbers. Ages and times differ always.
+func alike(a, b *nodeapi.UnusedConnections) bool {
+	return a.GetDestination() == b.GetDestination() && a.GetHeld() == b.GetHeld() && a.GetWanted() == b.GetWanted() &&
+		a.GetAllowed() == b.GetAllowed() &&
+		slices.EqualFunc(a.GetFunctions(), b.GetFunctions(), func(a, b *nodeapi.PooledFunction) bool {
+			return a.GetName() == b.GetName() && a.GetHeld() == b.GetHeld() && a.GetWanted() == b.GetWanted()
+		})
 }
 
 // unused are what the node has and wants, by destination.

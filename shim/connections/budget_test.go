@@ -1,6 +1,7 @@
 package connections
 
 import (
+	"context"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -8,6 +9,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/headstart-mesh/headstart/shim/nodeapi"
+	"github.com/headstart-mesh/headstart/shim/pool"
 )
 
 // What the control plane lends is the node's until it expires, from when the node asked. A late answer, and one to an earlier
@@ -41,5 +43,46 @@ func TestAllowancesExpire(t *testing.T) {
 		obeyed(0)
 		allow(9, first.GetId())
 		obeyed(0)
+	})
+}
+
+// The control plane hears of other numbers within two seconds, likewise again until it answers, and else every eight.
+func TestHowOftenUnusedIsTold(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, err := New(Config{Shims: &shims{}, SecretsDir: t.TempDir(), Metrics: noMetrics()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer s.Close()
+		ctx, cancel := context.WithCancel(t.Context())
+		told, answers, done := 0, false, make(chan struct{})
+		go func() {
+			defer close(done)
+			s.TellUnused(ctx, func(m *nodeapi.Unused) {
+				if told++; answers {
+					s.Allow(&nodeapi.Allowances{Id: 7, Answers: m.GetId(), ExpiresIn: durationpb.New(30 * time.Second)})
+				}
+			})
+		}()
+		defer func() { cancel(); <-done }()
+		after := func(what string, d time.Duration, least, most int) {
+			t.Helper()
+			before := told
+			time.Sleep(d)
+			synctest.Wait()
+			if n := told - before; n < least || n > most {
+				t.Errorf("%s: told %d times in %v", what, n, d)
+			}
+		}
+		wants := func(function string) {
+			s.pool.Take(ctx, pool.Key{Namespace: "shop", Function: function, Destination: "ledger"})
+		}
+		after("nothing is wanted", time.Minute, 0, 0)
+		wants("shop/cart")
+		after("nobody answers", 10*time.Second, 4, 6)
+		answers = true
+		after("it is answered", 31*time.Second, 3, 5)
+		wants("shop/bill")
+		after("another number", tellEvery, 1, 1)
 	})
 }
