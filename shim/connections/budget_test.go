@@ -2,6 +2,7 @@ package connections
 
 import (
 	"context"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -55,22 +56,24 @@ func TestHowOftenUnusedIsTold(t *testing.T) {
 		}
 		defer s.Close()
 		ctx, cancel := context.WithCancel(t.Context())
-		told, answers, done := 0, false, make(chan struct{})
+		var told atomic.Int64
+		var answers atomic.Bool
+		done := make(chan struct{})
 		go func() {
 			defer close(done)
 			s.TellUnused(ctx, func(m *nodeapi.Unused) {
-				if told++; answers {
+				if told.Add(1); answers.Load() {
 					s.Allow(&nodeapi.Allowances{Id: 7, Answers: m.GetId(), ExpiresIn: durationpb.New(30 * time.Second)})
 				}
 			})
 		}()
 		defer func() { cancel(); <-done }()
-		after := func(what string, d time.Duration, least, most int) {
+		after := func(what string, d time.Duration, least, most int64) {
 			t.Helper()
-			before := told
+			before := told.Load()
 			time.Sleep(d)
 			synctest.Wait()
-			if n := told - before; n < least || n > most {
+			if n := told.Load() - before; n < least || n > most {
 				t.Errorf("%s: told %d times in %v", what, n, d)
 			}
 		}
@@ -80,7 +83,7 @@ func TestHowOftenUnusedIsTold(t *testing.T) {
 		after("nothing is wanted", time.Minute, 0, 0)
 		wants("shop/cart")
 		after("nobody answers", 10*time.Second, 4, 6)
-		answers = true
+		answers.Store(true)
 		after("it is answered", 31*time.Second, 3, 5)
 		wants("shop/bill")
 		after("another number", tellEvery, 1, 1)
