@@ -11,6 +11,7 @@ import (
 	"net/netip"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -22,10 +23,12 @@ import (
 )
 
 const (
-	// tenants is how many there are, each with a namespace and a database user of its own.
+	// tenants is how many there are, each with a namespace of its own. As many as sharers have their destinations and
+	// database user in common.
 	tenants = 20
-	// unused is how many unused connections each may have.
-	unused = 3
+	sharers = 5
+	// unused is how many unused connections a destination may have: fewer than its tenants want.
+	unused = sharers - 1
 	image  = "headstart.local/client:1"
 )
 
@@ -50,16 +53,20 @@ func Run(ctx context.Context, c Config) (_ Counts, err error) {
 	var list strings.Builder
 	secrets := map[string]string{}
 	at := func(i int) netip.Addr { return netip.AddrFrom4([4]byte{10, 252, byte(10 + i), 1}) }
-	for t := range tenants {
-		name := nameOf(t)
+	for first := 0; first < tenants; first += sharers {
+		name := userOf(first)
 		secrets[name] = "hunter2-of-" + name
+		var namespaces []string
+		for t := range sharers {
+			namespaces = append(namespaces, nameOf(first+t))
+		}
 		for i, d := range []testbed.Distance{killed, kept} {
 			secured := ""
 			if d == killed {
 				secured = ", tls: {" + testbed.FarmRoots + "}"
 			}
 			fmt.Fprintf(&list, "- name: %s-%s\n  namespaces: [%s]\n  origin: node\n  unused: %d\n",
-				d.Name, name, name, unused)
+				d.Name, name, strings.Join(namespaces, ", "), unused)
 			fmt.Fprintf(&list, "  postgres: {address: \"%s:%d\", user: %s, database: %s, credentialsSecret: %s%s}\n",
 				at(i), testbed.PostgresPort, name, testbed.FarmDatabase, name, secured)
 		}
@@ -79,20 +86,33 @@ func Run(ctx context.Context, c Config) (_ Counts, err error) {
 	if err == nil {
 		err = farm.Import(ctx, archive.Bytes())
 	}
-	for t := range tenants {
+	for name, password := range secrets {
 		for _, s := range farm.Servers {
-			role := fmt.Sprintf("create role %s login password '%s'", nameOf(t), secrets[nameOf(t)])
+			role := fmt.Sprintf("create role %s login password '%s'", name, password)
 			err = errors.Join(err, s.Postgres.Exec(ctx, role))
 		}
 	}
 	if err != nil {
 		return Counts{}, err
 	}
-	r := &run{Farm: farm, killed: farm.Servers[0].Postgres, progress: c.Progress, verdict: newVerdict()}
+	r := &run{Farm: farm, killed: farm.Servers[0].Postgres, progress: c.Progress, verdict: newVerdict(),
+		fullest: map[string]int{}}
 	return r.all(ctx, c.Handovers)
 }
 
 func nameOf(tenant int) string { return fmt.Sprintf("t%02d", tenant) }
+
+// userOf is the database user of a tenant, and of those that it shares its destinations with.
+func userOf(tenant int) string { return fmt.Sprintf("u%02d", tenant-tenant%sharers) }
+
+// applicationOf is what a tenant's driver says that it is. Every other one says what others do, and its sessions are
+// only its own because they were opened for it.
+func applicationOf(tenant int) string {
+	if tenant%2 == 0 {
+		return "common"
+	}
+	return nameOf(tenant)
+}
 
 // run is one run.
 type run struct {
@@ -100,6 +120,9 @@ type run struct {
 	killed   *testbed.Postgres
 	progress func(string)
 	verdict  *verdict
+
+	looks   atomic.Int64   // at how many unused sessions there are
+	fullest map[string]int // the most that were seen of a destination
 }
 
 // warmSessions are each tenant's before a daemon holds connections for it, or is looked at.
@@ -108,87 +131,121 @@ const warmSessions = 5
 // all runs all tenants with faults, and then once more without, to see what a daemon is left with. A control plane
 // that has just begun deals no connections at first, since others may hold them still.
 func (r *run) all(ctx context.Context, handovers int) (Counts, error) {
-	if err := r.tenants(ctx, "first", warmSessions); err != nil {
+	if _, err := r.tenants(ctx, "first", warmSessions); err != nil {
 		return Counts{}, err
 	}
-	r.progress("waiting for connections that wait")
-	err := testbed.Poll(ctx, dealTimeout, func(ctx context.Context) error {
-		held, err := r.held(ctx)
-		if err == nil && held < tenants {
-			err = fmt.Errorf("the node holds %d unused connections", held)
-		}
-		return err
-	})
-	if err != nil {
+	if err := r.full(ctx); err != nil {
 		return Counts{}, err
 	}
-	faults, stop := context.WithCancel(ctx)
+	watched, stop := context.WithCancel(ctx)
 	var g errgroup.Group
-	g.Go(func() error { return r.faults(faults) })
-	g.Go(func() error { return r.watch(faults) })
-	err = r.tenants(ctx, "faults", handovers/tenants)
+	g.Go(func() error { return r.watch(watched) })
+	leaks, err := r.faultsAndLeaks(ctx, handovers)
 	stop()
 	if err = errors.Join(err, g.Wait()); err != nil {
 		return Counts{}, err
 	}
-	leaks, err := r.leaks(ctx)
-	if err != nil {
-		return Counts{}, err
+	for first := 0; first < tenants; first += sharers {
+		for _, s := range r.Servers {
+			if at := s.Name + "-" + userOf(first); r.fullest[at] < unused {
+				return Counts{}, fmt.Errorf("%s has had %d unused sessions at most: its limit was not tried", at,
+					r.fullest[at])
+			}
+		}
 	}
 	counts := r.verdict.counts()
 	counts.Leaks = leaks
 	return counts, nil
 }
 
-// tenants has each tenant open as many sessions, and returns when all have.
-func (r *run) tenants(ctx context.Context, phase string, each int) error {
+func (r *run) faultsAndLeaks(ctx context.Context, handovers int) (leaks int, err error) {
+	faults, stop := context.WithCancel(ctx)
+	var g errgroup.Group
+	g.Go(func() error { return r.faults(faults) })
+	_, err = r.tenants(ctx, "faults", handovers/tenants)
+	stop()
+	if err = errors.Join(err, g.Wait()); err != nil {
+		return 0, err
+	}
+	return r.leaks(ctx)
+}
+
+// full waits until the daemon holds as many unused connections as it may.
+func (r *run) full(ctx context.Context) error {
+	r.progress("waiting for connections that wait")
+	return testbed.Poll(ctx, dealTimeout, func(ctx context.Context) error {
+		held, err := r.held(ctx)
+		if all := tenants / sharers * len(r.Servers) * unused; err == nil && held < all {
+			err = fmt.Errorf("the node holds %d of %d unused connections", held, all)
+		}
+		return err
+	})
+}
+
+// tenants has each tenant open as many sessions. It returns when all have and have ended, and how many descriptors their
+// shims had when all sessions but those that are kept were over.
+func (r *run) tenants(ctx context.Context, phase string, each int) (ofShims int, err error) {
 	gate, err := new(net.ListenConfig).Listen(ctx, "tcp", net.JoinHostPort(r.ControlPlaneIP().String(), "0"))
 	if err != nil {
-		return err
+		return 0, err
 	}
-	heard := r.verdict.hear(gate)
-	g, ctx := errgroup.WithContext(ctx)
+	over, release := make(chan struct{}, tenants), make(chan struct{})
+	heard := r.verdict.hear(gate, over, release)
+	g, running := errgroup.WithContext(ctx)
 	for t := range tenants {
 		g.Go(func() error {
-			name := nameOf(t)
-			o, err := r.Client().RunJob(ctx, strings.NewReader(job(name, phase, gate.Addr().String(), each)))
+			o, err := r.Client().RunJob(running, strings.NewReader(job(t, phase, gate.Addr().String(), each)))
 			if err == nil && o.Reason != admin.Succeeded {
 				err = fmt.Errorf("%s: %s", o.Reason, o.Message)
 			}
 			if err != nil {
-				return fmt.Errorf("tenant %s: %w", name, err)
+				return fmt.Errorf("tenant %s: %w", nameOf(t), err)
 			}
 			return nil
 		})
 	}
+	g.Go(func() (err error) {
+		defer close(release)
+		for range tenants {
+			select {
+			case <-over:
+			case <-running.Done():
+				return nil
+			}
+		}
+		ofShims, err = r.ofShims(running)
+		return err
+	})
 	err = errors.Join(g.Wait(), gate.Close(), heard())
 	now := r.verdict.counts()
 	r.progress(fmt.Sprintf("%s: %d sessions so far, %d of them had waited, %d failed", phase, now.Handovers,
 		now.Waited, now.Failed))
-	return err
+	return ofShims, err
 }
 
-func job(tenant, phase, gate string, each int) string {
+func job(tenant int, phase, gate string, each int) string {
 	return fmt.Sprintf(`apiVersion: batch/v1
 kind: Job
 metadata: {name: %s, namespace: %s}
 spec:
   template:
     metadata:
-      annotations: {headstart.dev/connections: "killed-%[2]s,kept-%[2]s"}
+      annotations: {headstart.dev/connections: "killed-%[3]s,kept-%[3]s"}
     spec:
       runtimeClassName: headstart
       restartPolicy: Never
       containers:
       - name: client
-        image: %[3]s
-        args: [tenant, socket, killed-%[2]s, "%[4]d"]
+        image: %[4]s
+        args: [tenant, socket, killed-%[3]s, "%[5]d"]
         env:
-        - {name: CLIENT_USER, value: %[2]s}
-        - {name: CLIENT_DATABASE, value: %[5]s}
-        - {name: CLIENT_KEPT, value: kept-%[2]s}
-        - {name: CLIENT_GATE, value: "%[6]s"}
-`, phase, tenant, image, each, testbed.FarmDatabase, gate)
+        - {name: CLIENT_TENANT, value: %[2]s}
+        - {name: CLIENT_USER, value: %[3]s}
+        - {name: PGAPPNAME, value: %[6]s}
+        - {name: CLIENT_DATABASE, value: %[7]s}
+        - {name: CLIENT_KEPT, value: kept-%[3]s}
+        - {name: CLIENT_GATE, value: "%[8]s"}
+`, phase, nameOf(tenant), userOf(tenant), image, each, applicationOf(tenant), testbed.FarmDatabase, gate)
 }
 
 // session is one of a server's, for good: its process, and when that began.

@@ -3,6 +3,7 @@ package tenants
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"sync"
@@ -15,14 +16,15 @@ type Counts struct {
 	// Handovers are sessions that programs have had. Of those Waited were there before. Failed are those that they
 	// have not had: a server or the daemon was away.
 	Handovers, Waited, Failed int
-	// All that follow must be 0. CrossTenant are sessions of another tenant's user, or with its mark; Reused those
-	// that somebody has had before.
+	// All that follow must be 0. CrossTenant are sessions that were opened for others: of another user or application than
+	// asked for, with another tenant's mark, or there before the program has ever asked for one. Reused are those that
+	// somebody has had before.
 	CrossTenant, Reused int
 	// Lost are sessions without TLS that have ended by themselves.
 	Lost int
 	// Over is how often more unused sessions were there than the budget allows.
 	Over int
-	// Leaks are descriptors that a daemon has more after many sessions than before.
+	// Leaks are descriptors that the daemon and the shims have more after many sessions than after few.
 	Leaks int
 	// Said are some words about these.
 	Said []string
@@ -44,8 +46,6 @@ func (v *verdict) word(w report.Word) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	switch {
-	case w.Over:
-		return
 	case w.Failed != "":
 		v.c.Failed++
 		return
@@ -58,9 +58,10 @@ func (v *verdict) word(w report.Word) {
 	if w.Waited {
 		v.c.Waited++
 	}
-	if w.User != w.Tenant || w.Marker != "" && w.Marker != w.Tenant {
+	if w.Whose != w.Asked || w.First && w.Waited || w.Marker != "" && w.Marker != w.Tenant {
 		v.c.CrossTenant++
-		v.say(w.Tenant + " has a session of " + w.User + w.Marker)
+		v.say(fmt.Sprintf("%s has asked for a session of %s, and has one of %s that was %q's before; its first: %t, it waited: %t",
+			w.Tenant, w.Asked, w.Whose, w.Marker, w.First, w.Waited))
 	}
 	s := sessionOf(w)
 	if v.seen[s] || w.Marker != "" {
@@ -90,8 +91,9 @@ func (v *verdict) counts() Counts {
 	return v.c
 }
 
-// hear takes the words of programs until the gate is closed and they have left. all waits for that.
-func (v *verdict) hear(gate net.Listener) (all func() error) {
+// hear takes the words of programs until the gate is closed and they have left, and says when one has had all its
+// sessions. Such a program goes on when release is closed. all waits for the end.
+func (v *verdict) hear(gate net.Listener, over chan<- struct{}, release <-chan struct{}) (all func() error) {
 	var wg sync.WaitGroup
 	var mu sync.Mutex
 	var failed []error
@@ -113,7 +115,15 @@ func (v *verdict) hear(gate net.Listener) (all func() error) {
 						mu.Unlock()
 						return
 					}
-					v.word(w)
+					if !w.Over {
+						v.word(w)
+						continue
+					}
+					over <- struct{}{}
+					wg.Go(func() {
+						<-release
+						_ = c.(*net.TCPConn).CloseWrite() // or it has left
+					})
 				}
 			})
 		}

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"io"
 	"net"
 	"os"
 	"sync"
@@ -21,9 +22,9 @@ const (
 )
 
 // whose asks whose session it is, and marks it.
-const whose = `select current_user, pg_backend_pid(),
+const whose = `select current_user || ' ' || current_setting('application_name'), pg_backend_pid(),
 	(select backend_start from pg_stat_activity where pid = pg_backend_pid()),
-	coalesce(current_setting('client.marker', true), ''), set_config('client.marker', current_user, false)`
+	coalesce(current_setting('client.marker', true), ''), set_config('client.marker', $1, false)`
 
 // tenant opens one session after the other.
 func tenant(destination string, times int) error {
@@ -35,7 +36,7 @@ func tenant(destination string, times int) error {
 	var mu sync.Mutex
 	words := json.NewEncoder(gate)
 	say := func(w report.Word) error {
-		w.Tenant = os.Getenv("CLIENT_USER")
+		w.Tenant = os.Getenv("CLIENT_TENANT")
 		mu.Lock()
 		defer mu.Unlock()
 		return words.Encode(w)
@@ -49,9 +50,10 @@ func tenant(destination string, times int) error {
 	})
 	defer keeping.Wait()
 	defer cancel()
-	for had := 0; had < times; time.Sleep(tenantPause) {
+	for had, asked := 0, 0; had < times; time.Sleep(tenantPause) {
 		w, err := session(destination)
-		if err != nil {
+		w.First = asked == 0
+		if asked++; err != nil {
 			w = report.Word{Failed: err.Error()}
 		} else {
 			had++
@@ -60,7 +62,11 @@ func tenant(destination string, times int) error {
 			return err
 		}
 	}
-	return say(report.Word{Over: true})
+	if err := say(report.Word{Over: true}); err != nil {
+		return err
+	}
+	_, err = io.Copy(io.Discard, gate)
+	return err
 }
 
 // session opens one, and says whose it is.
@@ -74,8 +80,10 @@ func session(destination string) (w report.Word, err error) {
 	}
 	defer p.close()
 	var marker string
-	defer func() { w.Waited = err == nil && w.Started.Before(began) }()
-	return w, p.conn.QueryRow(ctx, whose).Scan(&w.User, &w.PID, &w.Started, &w.Marker, &marker)
+	w.Asked = os.Getenv("CLIENT_USER") + " " + os.Getenv("PGAPPNAME")
+	err = p.conn.QueryRow(ctx, whose, os.Getenv("CLIENT_TENANT")).Scan(&w.Whose, &w.PID, &w.Started, &w.Marker, &marker)
+	w.Waited = w.Started.Before(began)
+	return w, err
 }
 
 // keep asks on one session until ctx ends.

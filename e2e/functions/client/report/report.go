@@ -22,16 +22,19 @@ type Report struct {
 // Word is what a tenant says of a session, or of one that failed.
 type Word struct {
 	Tenant string `json:"tenant"`
-	// User, PID and Started say whose session it is, and which. Marker is what a session before has left in it.
-	User    string    `json:"user,omitempty"`
+	// Asked is the user and the application that the session was to be of, Whose are those that the server says.
+	Asked string `json:"asked,omitempty"`
+	Whose string `json:"whose,omitempty"`
+	// PID and Started say which session it is. Marker is the tenant that has had it before.
 	PID     int32     `json:"pid,omitempty"`
 	Started time.Time `json:"started,omitzero"`
 	Marker  string    `json:"marker,omitempty"`
-	// Waited: it was there before the program asked.
+	// First: it is the first that the program has asked for. Waited: it was there before that.
+	First  bool `json:"first,omitempty"`
 	Waited bool `json:"waited,omitempty"`
 	// Failed is why there was no session, or no answer; Lost is what the kept one has ended by.
 	Failed string `json:"failed,omitempty"`
 	Lost   string `json:"lost,omitempty"`
-	// Over: the tenant has had all its sessions.
+	// Over: the tenant has had all its sessions, and goes on when the gate ends the connection.
 	Over bool `json:"over,omitempty"`
 }
