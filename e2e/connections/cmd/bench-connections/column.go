@@ -24,7 +24,8 @@ type column struct {
 	// once: it asks once, and then ends as a function does. Only of such the life is told.
 	once bool
 
-	runs []ran
+	runs    []ran
+	unready int // of them, those that have found no connection ready
 }
 
 // column returns the client of a kind that is connected in a way. suffix tells one destination from another.
@@ -82,13 +83,40 @@ func (b *bench) address(kind string, s *testbed.Servers) string {
 	return fmt.Sprintf("%s:%d", s.Address, testbed.EchoPort)
 }
 
+// ready is by what way of the daemon's metrics a program gets a connection that was ready for it; empty: it is to have
+// none.
+func (c *column) ready() string {
+	switch {
+	case c.destination == "" || c.args[0] == others:
+		return ""
+	case strings.HasSuffix(c.destination, ofSandbox):
+		return "ahead"
+	}
+	return "pool"
+}
+
+// handed is how many programs have got a connection that was ready for them, of the column's destination.
+func (b *bench) handed(ctx context.Context, c *column) float64 {
+	n, _ := b.farm.Metric(ctx, testbed.Edge, fmt.Sprintf( // it is not there before the first
+		"headstart_connection_handover_duration_seconds_count{destination=%q,way=%q}", c.destination, c.ready()))
+	return n
+}
+
+// unreadyMost is the share of a column's runs that may find no connection ready. What is measured beyond that is
+// something else than it is called.
+const unreadyMost = 0.02
+
 // rounds runs all columns in each round, another one first each time.
 func (b *bench) rounds(ctx context.Context, what string, n int, columns ...*column) error {
 	began := time.Now()
+	handed := map[string]float64{} // by destination
 	for round := range warmUps + n {
 		if round == warmUps {
 			if err := b.await(ctx, columns); err != nil {
 				return err
+			}
+			for _, c := range columns {
+				handed[c.destination] = b.handed(ctx, c)
 			}
 		}
 		if round%progressEvery == 0 {
@@ -101,8 +129,20 @@ func (b *bench) rounds(ctx context.Context, what string, n int, columns ...*colu
 			if err != nil {
 				return err
 			}
-			if round >= warmUps {
-				c.runs = append(c.runs, r)
+			if round < warmUps {
+				continue
+			}
+			c.runs = append(c.runs, r)
+			if c.ready() == "" {
+				continue
+			}
+			now := b.handed(ctx, c)
+			if now != handed[c.destination]+1 {
+				c.unready++
+			}
+			if handed[c.destination] = now; float64(c.unready) > unreadyMost*float64(n) {
+				return fmt.Errorf("%s: in %d of %d rounds the program has found no connection that was ready (%s)",
+					c.name, c.unready, round-warmUps+1, c.ready())
 			}
 		}
 	}
@@ -113,17 +153,20 @@ func (b *bench) rounds(ctx context.Context, what string, n int, columns ...*colu
 // others may hold still.
 const awaitTimeout = time.Minute
 
-// await waits until connections wait for all programs that want such.
+// await waits until connections wait for all programs that want such, one for each.
 func (b *bench) await(ctx context.Context, columns []*column) error {
+	want := map[string]float64{}
 	for _, c := range columns {
-		if c.destination == "" || strings.HasSuffix(c.destination, ofSandbox) || c.args[0] == others {
-			continue
+		if c.ready() == "pool" {
+			want[c.destination]++
 		}
-		metric := fmt.Sprintf("headstart_connections_unused{destination=%q}", c.destination)
+	}
+	for destination, programs := range want {
+		metric := fmt.Sprintf("headstart_connections_unused{destination=%q}", destination)
 		err := testbed.Poll(ctx, awaitTimeout, func(ctx context.Context) error {
 			n, err := b.farm.Metric(ctx, testbed.Edge, metric)
-			if err == nil && n == 0 {
-				err = fmt.Errorf("the node holds no unused connection to %s", c.destination)
+			if err == nil && n < programs {
+				err = fmt.Errorf("the node holds %g unused connections to %s for %g programs", n, destination, programs)
 			}
 			return err
 		})
@@ -155,6 +198,8 @@ func first(r ran) time.Duration    { return r.report.First }
 func again(r ran) time.Duration    { return r.report.Again }
 func lifetime(r ran) time.Duration { return r.lifetime }
 
+const percent = 100
+
 // median is that of a figure, q another quantile.
 func (c *column) median(figure func(ran) time.Duration) float64 { return c.q(figure, 0.5) }
 
@@ -174,6 +219,9 @@ func (c *column) point(what string, drawn bool) connections.Point {
 	}
 	if c.runs[0].report.Again > 0 {
 		p.Values = append(p.Values, value("again ms", c.median(again)))
+	}
+	if c.ready() != "" {
+		p.Values = append(p.Values, value("ready %", percent*(1-float64(c.unready)/float64(len(c.runs)))))
 	}
 	if c.once {
 		p.Values = append(p.Values, value(connections.Life, c.median(lifetime)), value("mean ms", mean(c.of(lifetime))),

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/headstart-mesh/headstart/e2e/cache"
 	"github.com/headstart-mesh/headstart/e2e/connections"
 	"github.com/headstart-mesh/headstart/e2e/testbed"
 )
@@ -12,6 +13,8 @@ import (
 const (
 	// headline is how many times the repetitions of others the paper's own comparison has.
 	headline = 10
+	// drawn is how many columns that comparison has.
+	drawn = 3
 	// tail is the share of the paper's other figure.
 	tail = 0.95
 )
@@ -25,6 +28,8 @@ func (b *bench) tcp(ctx context.Context, part *connections.Part) error {
 	}
 	part.Figures[connections.InheritedP50] = inherits.median(usable) / dialled.median(usable)
 	part.Figures[connections.InheritedP95] = inherits.q(usable, tail) / dialled.q(usable, tail)
+	part.Figures["first_answer_p50_ratio"] = inherits.median(first) / dialled.median(first)
+	part.Figures["first_answer_p95_ratio"] = inherits.q(first, tail) / dialled.q(first, tail)
 	part.Figures[connections.InheritedVsFetch] = inherits.median(usable) / asked.median(usable)
 
 	more := []*column{once("tcp", socket, lan), once("tls", direct, lan), once("tls", descriptor, lan)}
@@ -41,12 +46,16 @@ func (b *bench) tcp(ctx context.Context, part *connections.Part) error {
 	}
 	part.Figures[connections.InheritedFar] =
 		by[descriptor+far.Name].median(usable) / by[descriptor+loopback.Name].median(usable)
-	for _, c := range []*column{dialled, asked, inherits} {
-		part.Points = append(part.Points, c.point("tcp", true))
-	}
-	for _, c := range more {
+	theirs := map[string]*column{}
+	for i, c := range append([]*column{dialled, asked, inherits}, more...) {
 		what, _, _ := strings.Cut(c.name, "-")
-		part.Points = append(part.Points, c.point(what, false))
+		if c.way == direct {
+			theirs[what+c.Distance.Name] = c
+		}
+		p := c.point(what, i < drawn)
+		of := theirs[what+c.Distance.Name].median(first)
+		p.Values = append(p.Values, cache.Value{Name: "first answer over direct", Value: c.median(first) / of})
+		part.Points = append(part.Points, p)
 	}
 	return nil
 }
