@@ -81,8 +81,8 @@ func TestASecondColdStartHasAConnection(t *testing.T) {
 	}
 }
 
-// toldWithin is several times what programs may wait for while the daemon is killed: shims look for the new one 5 times a
-// second, and it waits a second for them.
+// toldWithin is several times what programs may wait for while the daemon is killed: shims look for the new one 5 times
+// a second, and it waits a second for them.
 const toldWithin = 5 * time.Second
 
 // tellNoDaemon are the words by which programs are told that the daemon is not there, or is killed just then.

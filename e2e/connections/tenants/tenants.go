@@ -182,8 +182,8 @@ func (r *run) full(ctx context.Context) error {
 	})
 }
 
-// tenants has each tenant open as many sessions. It returns when all have and have ended, and how many descriptors their
-// shims had when all sessions but those that are kept were over.
+// tenants has each tenant open as many sessions. It returns when all have and have ended, and how many descriptors
+// their shims had when all sessions but those that are kept were over.
 func (r *run) tenants(ctx context.Context, phase string, each int) (ofShims int, err error) {
 	gate, err := new(net.ListenConfig).Listen(ctx, "tcp", net.JoinHostPort(r.ControlPlaneIP().String(), "0"))
 	if err != nil {

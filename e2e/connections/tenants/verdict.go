@@ -16,9 +16,9 @@ type Counts struct {
 	// Handovers are sessions that programs have had. Of those Waited were there before. Failed are those that they
 	// have not had: a server or the daemon was away.
 	Handovers, Waited, Failed int
-	// All that follow must be 0. CrossTenant are sessions that were opened for others: of another user or application than
-	// asked for, with another tenant's mark, or there before the program has ever asked for one. Reused are those that
-	// somebody has had before.
+	// All that follow must be 0. CrossTenant are sessions that were opened for others: of another user or application
+	// than asked for, with another tenant's mark, or there before the program has ever asked for one. Reused are those
+	// that somebody has had before.
 	CrossTenant, Reused int
 	// Lost are sessions without TLS that have ended by themselves.
 	Lost int
@@ -60,7 +60,7 @@ func (v *verdict) word(w report.Word) {
 	}
 	if w.Whose != w.Asked || w.First && w.Waited || w.Marker != "" && w.Marker != w.Tenant {
 		v.c.CrossTenant++
-		v.say(fmt.Sprintf("%s has asked for a session of %s, and has one of %s that was %q's before; its first: %t, it waited: %t",
+		v.say(fmt.Sprintf("%s has asked for a session of %s, and has one of %s, used by %q; first: %t, waited: %t",
 			w.Tenant, w.Asked, w.Whose, w.Marker, w.First, w.Waited))
 	}
 	s := sessionOf(w)

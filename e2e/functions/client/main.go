@@ -13,11 +13,11 @@
 // TIMES is how often it asks again, 5 by itself.
 //
 // With KIND hot it asks TIMES for 64 bytes, and for 64 KiB, by PostgreSQL. With KIND others it only connects, once
-// and then TIMES. With KIND tenant it opens sessions of PostgreSQL one after the other, marks each as CLIENT_TENANT's, and
-// tells CLIENT_GATE of whom it is, until it has had TIMES and the gate ends the connection; and it keeps another one with
-// the destination CLIENT_KEPT all the while. With KIND exec it runs WAY, a program, with the rest as its arguments, and the
-// answer is the first byte that this writes. With KIND hold it opens TIMES sessions of PostgreSQL, says so to CLIENT_GATE,
-// and keeps them until that ends the connection.
+// and then TIMES. With KIND tenant it opens sessions of PostgreSQL one after the other, marks each as CLIENT_TENANT's,
+// and tells CLIENT_GATE of whom it is, until it has had TIMES and the gate ends the connection; and it keeps another
+// one with the destination CLIENT_KEPT all the while. With KIND exec it runs WAY, a program, with the rest as its
+// arguments, and the answer is the first byte that this writes. With KIND hold it opens TIMES sessions of PostgreSQL,
+// says so to CLIENT_GATE, and keeps them until that ends the connection.
 package main
 
 import (
