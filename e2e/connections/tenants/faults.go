@@ -83,13 +83,13 @@ func (r *run) watch(ctx context.Context) error {
 				continue // it is being restarted
 			}
 			for _, row := range rows {
-				var n int
-				if _, err := fmt.Sscan(row[1], &n); err != nil {
+				var n, tenant int
+				if _, err := fmt.Sscanf(row[0]+" "+row[1], "u%d %d", &tenant, &n); err != nil {
 					return err
 				}
 				at := s.Name + "-" + row[0]
 				r.fullest[at] = max(r.fullest[at], n)
-				if n > unused {
+				if n > allowed(tenant) {
 					now[at] = more[at] + 1
 				}
 				if now[at] == overTimes {
@@ -167,7 +167,11 @@ func (r *run) descriptors(ctx context.Context) (int, error) {
 		return 0, err
 	}
 	held, err := r.held(ctx)
-	return len(all) - held, err
+	n := len(all)
+	for _, waiting := range held {
+		n -= waiting
+	}
+	return n, err
 }
 
 // ofShims counts the descriptors of all tenants' shims as soon as their number stays. Pipes do not count: Go keeps some
@@ -198,17 +202,18 @@ func (r *run) ofShims(ctx context.Context) (n int, err error) {
 	return n, err
 }
 
-// held is how many unused connections the daemon has.
-func (r *run) held(ctx context.Context) (n int, err error) {
-	for first := 0; first < tenants; first += sharers {
+// held is how many unused connections the daemon has, by destination.
+func (r *run) held(ctx context.Context) (map[string]int, error) {
+	all := map[string]int{}
+	for t := 0; t < tenants; t += sharers {
 		for _, s := range r.Servers {
-			held, err := r.Metric(ctx, testbed.Edge,
-				fmt.Sprintf("headstart_connections_unused{destination=\"%s-%s\"}", s.Name, userOf(first)))
+			at := s.Name + "-" + userOf(t)
+			n, err := r.Metric(ctx, testbed.Edge, fmt.Sprintf("headstart_connections_unused{destination=%q}", at))
 			if err != nil {
-				return 0, err
+				return nil, err
 			}
-			n += int(held)
+			all[at] = int(n)
 		}
 	}
-	return n, nil
+	return all, nil
 }

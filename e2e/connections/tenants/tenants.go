@@ -27,8 +27,10 @@ const (
 	// database user in common.
 	tenants = 20
 	sharers = 5
-	// unused is how many unused connections a destination may have: fewer than its tenants want.
-	unused = sharers - 1
+	// scarce is how many unused connections every other destination may have: fewer than its tenants want, and none for
+	// half a minute after a daemon was killed, which may have them still. The others have plenty.
+	scarce = sharers - 1
+	plenty = 12 * sharers
 	image  = "headstart.local/client:1"
 )
 
@@ -66,7 +68,7 @@ func Run(ctx context.Context, c Config) (_ Counts, err error) {
 				secured = ", tls: {" + testbed.FarmRoots + "}"
 			}
 			fmt.Fprintf(&list, "- name: %s-%s\n  namespaces: [%s]\n  origin: node\n  unused: %d\n",
-				d.Name, name, strings.Join(namespaces, ", "), unused)
+				d.Name, name, strings.Join(namespaces, ", "), allowed(first))
 			fmt.Fprintf(&list, "  postgres: {address: \"%s:%d\", user: %s, database: %s, credentialsSecret: %s%s}\n",
 				at(i), testbed.PostgresPort, name, testbed.FarmDatabase, name, secured)
 		}
@@ -104,6 +106,14 @@ func nameOf(tenant int) string { return fmt.Sprintf("t%02d", tenant) }
 
 // userOf is the database user of a tenant, and of those that it shares its destinations with.
 func userOf(tenant int) string { return fmt.Sprintf("u%02d", tenant-tenant%sharers) }
+
+// allowed is how many unused connections a tenant's destinations may have, each.
+func allowed(tenant int) int {
+	if tenant/sharers%2 == 0 {
+		return scarce
+	}
+	return plenty
+}
 
 // applicationOf is what a tenant's driver says that it is. Every other one says what others do, and its sessions are
 // only its own because they were opened for it.
@@ -147,7 +157,7 @@ func (r *run) all(ctx context.Context, handovers int) (Counts, error) {
 	}
 	for first := 0; first < tenants; first += sharers {
 		for _, s := range r.Servers {
-			if at := s.Name + "-" + userOf(first); r.fullest[at] < unused {
+			if at := s.Name + "-" + userOf(first); r.fullest[at] < scarce {
 				return Counts{}, fmt.Errorf("%s has had %d unused sessions at most: its limit was not tried", at,
 					r.fullest[at])
 			}
@@ -170,13 +180,18 @@ func (r *run) faultsAndLeaks(ctx context.Context, handovers int) (leaks int, err
 	return r.leaks(ctx)
 }
 
-// full waits until the daemon holds as many unused connections as it may.
+// full waits until the daemon holds one unused connection for each tenant, or as many as it may.
 func (r *run) full(ctx context.Context) error {
 	r.progress("waiting for connections that wait")
 	return testbed.Poll(ctx, dealTimeout, func(ctx context.Context) error {
 		held, err := r.held(ctx)
-		if all := tenants / sharers * len(r.Servers) * unused; err == nil && held < all {
-			err = fmt.Errorf("the node holds %d of %d unused connections", held, all)
+		for t := 0; t < tenants; t += sharers {
+			for _, s := range r.Servers {
+				at := s.Name + "-" + userOf(t)
+				if want := min(sharers, allowed(t)); err == nil && held[at] < want {
+					err = fmt.Errorf("the node holds %d of %d unused connections of %s", held[at], want, at)
+				}
+			}
 		}
 		return err
 	})
