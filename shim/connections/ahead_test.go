@@ -215,7 +215,7 @@ func TestABareStreamThatIsBeingMade(t *testing.T) {
 			}
 			conn, err := postgres.dial(ctx)
 			b.d.expires(conn)
-			return waiting{conn, &session.Session{Conn: conn, Start: session.Bare}}, err
+			return waiting{conn: conn, session: &session.Session{Conn: conn, Start: session.Bare}}, err
 		}
 		b.pool.Close()
 		b.pool = pool.New(pool.Config[waiting]{Open: open, Lost: b.config.Metrics.lost, Failed: b.failed})

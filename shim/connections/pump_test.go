@@ -118,7 +118,7 @@ func TestAStreamThatBreaksOff(t *testing.T) {
 func TestTheSocketsTLS(t *testing.T) {
 	l, known := secured(t, tls.VersionTLS13)
 	for _, origin := range []string{"node", "sandbox"} {
-		r := newRig(t, &nodeapi.Destination{Name: "ledger", Kind: "tls", Tls: known, Address: l.Addr().String(), Origin: origin, Unused: 4})
+		r := newRig(t, &nodeapi.Destination{Name: "ledger", Kind: "tls", Tls: known, Address: l.Addr().String(), Origin: origin})
 		r.describe("cart", wants("connect", "ledger"))
 		echoed := make(chan error, 1)
 		go func() {
