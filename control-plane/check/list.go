@@ -94,7 +94,7 @@ func After() []Check {
 		{ID: "destinations", Name: "Destinations", Needs: []string{idControlPlane}, Anchor: anchorDestinations, run: lookDestinations,
 			Hint: "Fix the list of destinations, or create what it names."},
 		{ID: "connections", Name: "Connections", Needs: []string{idAdmin}, Anchor: anchorDestinations, run: lookConnections,
-			Hint: "Use a kernel with the module tls, and of 5.9 or later. Until then connections end with the daemon, and programs connect by themselves."},
+			Hint: "Use a kernel with the module tls, and of 5.6 or later. Until then connections end with the daemon, and programs connect by themselves."},
 		{ID: "annotations", Name: "Annotations", Needs: need, Anchor: anchorAnnotations, run: lookAnnotations,
 			Hint: "Until they are fixed, these functions run as if they had no annotations."},
 		{ID: "scaling", Name: "Scaling to zero", Needs: need, Anchor: anchorScaling, run: lookScaling,

@@ -234,6 +234,12 @@ func TestDriversByConnect(t *testing.T) {
 	}
 }
 
+// A query is cancelled by the address that its connection is to, of which pgx asks the kernel.
+func TestCancelByConnect(t *testing.T) {
+	asks{name: "connect-cancel", connections: "orders", by: "connect", command: append(image.Go, "cancel"),
+		env: byAddress("PGSSLMODE", "disable", "PGAPPNAME", "pgx")}.must(t, "57014")
+}
+
 // The program has its connection as a descriptor, and no other descriptor than its own.
 func TestDescriptors(t *testing.T) {
 	asks{name: "descriptor-pgx", connections: "sessions,orders", by: "descriptor",

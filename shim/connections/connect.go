@@ -12,44 +12,44 @@ import (
 	"github.com/headstart-mesh/headstart/shim/session"
 )
 
-// Connect answers a program that connects to an address of a destination, by program: a stream from its own network
-// namespace, which takes the place of its socket. It is the server's if it is taken; else the program connects by itself.
-func (s *Server) Connect(ctx context.Context, id string, at netip.AddrPort, program net.Conn) (taken bool, err error) {
+// Connect answers a program that connects to an address of a destination; nil: it connects by itself. What is returned takes
+// the other end of its connection, which is of its own network namespace, or nil if there is none. Ahead of a program no
+// connection to a server is used: those wait in the pool.
+func (s *Server) Connect(ctx context.Context, id string, at netip.AddrPort, ahead bool) (take func(net.Conn), err error) {
 	sb, name, d := s.at(id, at)
-	if d == nil {
-		return false, nil
+	if d == nil || ahead && d.raw() {
+		return nil, nil
 	}
 	leave, err := s.room(sb, name)
 	if err != nil {
-		return false, err
+		return nil, err
 	}
-	serve := func() { s.serve(sb, name, program) }
+	serve, drop := func(program net.Conn) { s.serve(sb, name, program) }, func() {}
 	if d.raw() {
 		c := &caller{server: s, sb: sb, name: name, d: d}
 		w, ok := c.waits(ctx, session.Bare)
 		if !ok { // then nothing is gained, and the program hears by itself whether the server is there
 			leave()
-			return false, nil
+			return nil, nil
 		}
 		began := time.Now()
-		serve = func() {
+		serve = func(program net.Conn) {
 			s.tell(sb, name, c.way, began, nil)
 			s.pass(sb, name, program, w.conn)
 		}
+		drop = func() { _ = w.conn.Close() } // nothing was said by it
 	}
-	s.background.Go(func() {
-		defer leave()
-		serve()
-	})
-	return true, nil
-}
-
-// Ahead is Connect before the program asks. No connection to a server is used for that: those wait in the pool.
-func (s *Server) Ahead(ctx context.Context, id string, at netip.AddrPort, program net.Conn) (taken bool, err error) {
-	if _, _, d := s.at(id, at); d == nil || d.raw() {
-		return false, nil
-	}
-	return s.Connect(ctx, id, at, program)
+	return func(program net.Conn) {
+		if program == nil {
+			drop()
+			leave()
+			return
+		}
+		s.background.Go(func() {
+			defer leave()
+			serve(program)
+		})
+	}, nil
 }
 
 // at finds the destination at an address that a sandbox is connected to by connect(2); nil: none is.

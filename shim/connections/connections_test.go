@@ -519,22 +519,25 @@ func TestConnect(t *testing.T) {
 		if c := r.describe("cart", wants("connect", d.GetName())); !c.GetConnect() || !c.GetStreams() {
 			t.Errorf("described as %v", c)
 		}
-		connect := func(id string, at netip.AddrPort) (program net.Conn, taken bool) {
+		connect := func(id string, at netip.AddrPort) (take func(net.Conn), taken bool) {
+			take, err := r.Connect(t.Context(), id, at, false)
+			if err != nil {
+				t.Error(err)
+			}
+			return take, take != nil
+		}
+		give := func(take func(net.Conn)) net.Conn {
 			theirs, own, err := socketpair("program")
 			if err != nil {
 				t.Fatal(err)
 			}
-			program, err = net.FileConn(theirs)
+			program, err := net.FileConn(theirs)
 			if err = errors.Join(err, theirs.Close()); err != nil {
 				t.Fatal(err)
 			}
-			if taken, err = r.Connect(t.Context(), id, at, own); err != nil {
-				t.Error(err)
-			} else if !taken {
-				_ = own.Close()
-			}
 			t.Cleanup(func() { _ = program.Close() })
-			return program, taken
+			take(own)
+			return program
 		}
 		for what, other := range map[string]netip.AddrPort{"port": netip.AddrPortFrom(at.Addr(), 1), "host": netip.AddrPortFrom(netip.MustParseAddr("10.0.0.1"), at.Port())} {
 			if _, taken := connect(pod, other); taken {
@@ -549,29 +552,54 @@ func TestConnect(t *testing.T) {
 				t.Error("it is taken where none waits")
 			}
 			await(t, "a connection waits", func() bool { return len(e.all()) == 1 && heldBy(r, "ledger") == 1 })
-			if taken, err := r.Ahead(t.Context(), pod, at, nil); taken || err != nil {
-				t.Errorf("the one that waits is used ahead: %t, %v", taken, err)
+			if take, err := r.Connect(t.Context(), pod, at, true); take != nil || err != nil {
+				t.Errorf("the one that waits is used ahead: %v", err)
 			}
+		} else if take, err := r.Connect(t.Context(), pod, at, true); take == nil || err != nil {
+			t.Errorf("not taken ahead: %v", err)
+		} else {
+			take(nil) // no program comes
 		}
-		program, taken := connect(pod, at)
+		if n := r.known(pod).open.Load(); n != 0 {
+			t.Errorf("%d places are taken", n)
+		}
+		take, taken := connect(pod, at)
 		if !taken {
 			t.Fatal("it is not taken")
 		}
+		program := give(take)
 		if d == ledger {
 			if n := ask(t, program); n != 1 {
 				t.Errorf("it is connection %d", n)
 			}
+			waits := func(all int) func() bool {
+				return func() bool { return len(e.all()) == all && heldBy(r, "ledger") == 1 }
+			}
+			await(t, "another one waits", waits(2))
+			take, _ := connect(pod, at)
+			if take == nil {
+				t.Fatal("it is not taken")
+			}
+			take(nil)
+			await(t, "one that no program comes for ends", func() bool {
+				_, err := e.all()[1].Write(nil)
+				return errors.Is(err, net.ErrClosed)
+			})
+			await(t, "a third one waits", waits(3))
 			continue
 		}
 		cancels := append([]byte{0, 0, 0, 16, 4, 210, 22, 46}, "7;secret"...)
 		if _, err := program.Write(cancels); err != nil {
 			t.Error(err)
 		}
-		await(t, "a request to cancel goes to the server", func() bool { return len(e.all()) == 3 })
+		await(t, "a request to cancel goes to the server", func() bool { return len(e.all()) == 4 })
 		if wanted := r.pool.Usage(); len(wanted) > 0 {
 			t.Errorf("a request to cancel has %v made", wanted)
 		}
-		program, _ = connect(pod, at)
+		if take, _ = connect(pod, at); take == nil {
+			t.Fatal("it is not taken")
+		}
+		program = give(take)
 		if _, err := program.Write(append([]byte{0, 0, 0, 8, 4, 210, 22, 47}, "hello\n"...)); err != nil {
 			t.Error(err)
 		} else if line, err := bufio.NewReader(program).ReadString('\n'); err != nil || !strings.HasSuffix(line, "hello\n") {

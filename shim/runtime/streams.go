@@ -27,9 +27,9 @@ func (s *Service) converse(id string, b *bundle, d *nodeapi.DescribeResponse) *s
 	if !d.GetStreams() {
 		return nil
 	}
-	dial, ends := streams.HostNetwork, streams.Connected(nil)
+	dial, listen := streams.HostNetwork, streams.Listen(nil)
 	if b.hasNetwork() {
-		dial, ends = s.dials(b.facts.Network), streams.EndsIn(b.facts.Network)
+		dial, listen = s.dials(b.facts.Network), streams.ListenIn(b.facts.Network)
 	}
 	sandbox := b.facts.SandboxID(id)
 	s.mu.Lock()
@@ -37,7 +37,7 @@ func (s *Service) converse(id string, b *bundle, d *nodeapi.DescribeResponse) *s
 	c := s.conversations[sandbox]
 	if c == nil {
 		keeping, stop := context.WithCancel(context.Background())
-		c = &conversation{shim: streams.NewShim(sandbox, dial, ends), stop: stop, containers: map[string]bool{}}
+		c = &conversation{shim: streams.NewShim(sandbox, dial, listen), stop: stop, containers: map[string]bool{}}
 		s.conversations[sandbox] = c
 		s.background.Go(func() { c.shim.Keep(keeping, streams.Path(s.node.Socket)) })
 	}

@@ -3,6 +3,7 @@
 //
 //	query pg STATEMENT
 //	query descriptor NAME STATEMENT     by a connection that it inherits
+//	query cancel                        one that takes a minute, and is cancelled
 //	query redis WORD...
 //	query                               a function: what is asked for is in the request's path and the parameter q
 package main
@@ -17,10 +18,15 @@ import (
 	"slices"
 	"strings"
 	"syscall"
+	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/redis/go-redis/v9"
 )
+
+// cancelPause is between two requests to cancel.
+const cancelPause = 100 * time.Millisecond
 
 // firstDescriptor is that of the first file which a program inherits.
 const firstDescriptor = 3
@@ -48,6 +54,8 @@ func run(ctx context.Context, args []string) (string, error) {
 			return "", err
 		}
 		return once(ctx, inherited, args[2])
+	case len(args) == 1 && args[0] == "cancel":
+		return cancelled(ctx)
 	case len(args) > 1 && args[0] == "redis":
 		return ask(ctx, args[1:])
 	}
@@ -69,6 +77,33 @@ func once(ctx context.Context, there net.Conn, statement string) (said string, e
 	}
 	err = conn.QueryRow(ctx, statement).Scan(&said)
 	return said, errors.Join(err, conn.Close(ctx))
+}
+
+// cancelled returns the code with which a query ends that is cancelled until then: it may not have begun at first.
+func cancelled(ctx context.Context) (code string, err error) {
+	conn, err := pgx.Connect(ctx, "")
+	if err != nil {
+		return "", err
+	}
+	ended := make(chan error, 1)
+	go func() {
+		_, err := conn.Exec(ctx, "select pg_sleep(60)")
+		ended <- errors.Join(err, conn.Close(ctx))
+	}()
+	for {
+		select {
+		case err := <-ended:
+			var said *pgconn.PgError
+			if !errors.As(err, &said) {
+				return "", fmt.Errorf("it is not cancelled: %w", err)
+			}
+			return said.Code, nil
+		case <-time.After(cancelPause):
+			if err := conn.PgConn().CancelRequest(ctx); err != nil {
+				return "", fmt.Errorf("cancelling: %w", err)
+			}
+		}
+	}
 }
 
 // inherit returns a connection that the program has since its start.

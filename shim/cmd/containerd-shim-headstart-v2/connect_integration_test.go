@@ -92,6 +92,7 @@ func answer(c net.Conn, name string) {
 type connecting struct {
 	*streams.Hub
 	handed atomic.Int64
+	late   bool // nothing is taken ahead
 	lapses chan string
 	stop   func()
 }
@@ -101,15 +102,21 @@ func newConnecting(t *testing.T, n *node) *connecting {
 	d := &connecting{Hub: streams.NewHub(slog.New(slog.DiscardHandler)), lapses: make(chan string, 8)}
 	var answering sync.WaitGroup
 	t.Cleanup(answering.Wait)
-	d.Hub.Connect = func(_ context.Context, sandbox string, at netip.AddrPort, program net.Conn) (bool, error) {
+	d.Hub.Connect = func(_ context.Context, sandbox string, at netip.AddrPort, ahead bool) (func(net.Conn), error) {
 		if sandbox != "ours" || at != orders {
 			t.Errorf("%s connects to %s", sandbox, at)
 		}
-		d.handed.Add(1)
-		answering.Go(func() { answer(program, "pooled") })
-		return true, nil
+		if ahead && d.late {
+			return nil, nil
+		}
+		return func(program net.Conn) {
+			if program == nil {
+				return
+			}
+			d.handed.Add(1)
+			answering.Go(func() { answer(program, "pooled") })
+		}, nil
 	}
-	d.Hub.Ahead = d.Hub.Connect
 	d.Hub.Lapse = func(_, reason, why string) { d.lapses <- reason + ": " + why }
 	d.Targets("ours", []netip.AddrPort{orders})
 	n.serve(t, "node.sock", func(s *grpc.Server) {
@@ -227,7 +234,7 @@ func TestProgramsGetConnections(t *testing.T) {
 					t.Fatal(err)
 				}
 				want := map[string]string{"plain": "pooled", "timeout": "pooled", "epoll": "pooled", "streams": "pooled",
-					"again": "pooled OSError 106", "bound": "pooled (1, 1) False", "forked": "pooled", "threaded": "pooled 8",
+					"again": "pooled OSError 106", "bound": "pooled (1, 1) False", "duplicated": "pooled", "peer": "pooled 127.0.0.1", "forked": "pooled", "threaded": "pooled 8",
 					"executed": "pooled", "datagrams": "('198.51.100.7', 5432)", "local": "FileNotFoundError",
 					"interrupted": "pooled"}
 				if diff := cmp.Diff(want, got); diff != "" {
@@ -285,9 +292,7 @@ func TestConnectTakes(t *testing.T) {
 		pool := saying(t, in, "pooled")
 		if connect {
 			d := newConnecting(t, n)
-			if !ahead {
-				d.Ahead = nil
-			}
+			d.late = !ahead
 		}
 		if !to.IsValid() {
 			to = pool

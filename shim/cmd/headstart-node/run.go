@@ -167,7 +167,7 @@ func run(ctx context.Context, c config) (err error) {
 		return err
 	}
 	defer connected.Close()
-	joins.Connect, joins.Ahead, joins.Lapse, joins.Rekeyed = connected.Connect, connected.Ahead, connected.Lapse, connected.Rekeyed
+	joins.Connect, joins.Lapse, joins.Rekeyed = connected.Connect, connected.Lapse, connected.Rekeyed
 	registry.MustRegister(connections.NewCollector(connected))
 	curated := curator.New(fetches, versions, s3.Learned, log)
 	defer curated.Close()

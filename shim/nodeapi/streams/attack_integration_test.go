@@ -7,67 +7,100 @@ import (
 	"errors"
 	"net"
 	"net/netip"
+	"os"
 	"testing"
 	"time"
-	"unsafe"
 
+	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"github.com/headstart-mesh/headstart/shim/nodeapi/nsthread"
 	"github.com/headstart-mesh/headstart/shim/nodeapi/streams"
 )
 
-// A program that disconnects what it got in the place of its socket is in its own network: it reaches nothing that
-// listens on the daemon's loopback, and nobody there reaches it.
-func TestAttackOfTheProgramByItsConnection(t *testing.T) {
+// Others in the sandbox's network, as another container of the pod, connect to where its programs are connected: they get
+// nothing, and keep no program from its connection.
+func TestAttackOfOthersInTheNetwork(t *testing.T) {
 	in := namespace(t)
-	socket, n, h := path(t), newNetwork(t), newHub()
-	took := make(chan net.Conn, 1)
-	h.Connect = func(_ context.Context, _ string, _ netip.AddrPort, program net.Conn) (bool, error) {
-		took <- program
-		return true, nil
+	socket, h := path(t), newHub()
+	came := make(connections, 8)
+	h.Connect = func(_ context.Context, _ string, _ netip.AddrPort, ahead bool) (func(net.Conn), error) {
+		if ahead {
+			return nil, nil
+		}
+		return came.take, nil
 	}
 	h.Targets(sandbox, []netip.AddrPort{far})
 	start(t, socket, h)
-	s := streams.NewShim(sandbox, streams.HostNetwork, streams.EndsIn(in))
+	s := streams.NewShim(sandbox, streams.HostNetwork, streams.ListenIn(in))
 	keep(t, socket, s)
 	eventually(t, func() bool { return s.Targets(far) })
-	for range 3 { // the last one is not made ahead
-		f, err := s.Connect(within(t), far)
-		if err != nil || f == nil {
-			t.Fatal(f, err)
+	connects := func() (c net.Conn, err error) {
+		t.Helper()
+		connect, failed := s.Connect(within(t), far)
+		if failed != nil || connect == nil {
+			t.Fatal(failed)
 		}
-		c := <-took
-		fd := int(f.Fd()) // from now on it blocks
-		disconnect(t, fd)
-		at := netip.MustParseAddrPort(n.Addr().String())
-		err = unix.Connect(fd, &unix.SockaddrInet4{Addr: at.Addr().As4(), Port: int(at.Port())})
-		if !errors.Is(err, unix.ECONNREFUSED) {
-			t.Errorf("connecting to the daemon's loopback: %v", err)
-		}
-		disconnect(t, fd)
-		if err := errors.Join(unix.Bind(fd, &unix.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}), unix.Listen(fd, 1)); err != nil {
-			t.Fatal(err)
-		}
-		own, err := unix.Getsockname(fd)
-		if err != nil {
-			t.Fatal(err)
-		}
-		listens := netip.AddrPortFrom(netip.MustParseAddr("127.0.0.1"), uint16(own.(*unix.SockaddrInet4).Port))
-		if other, err := net.DialTimeout("tcp", listens.String(), time.Second); err == nil {
-			other.Close()
-			t.Errorf("it listens at %s of the daemon's network", listens)
-		}
-		f.Close()
-		c.Close()
+		failed = nsthread.Run(in, func() error {
+			c, err = program(t, unix.AF_INET, connect)
+			return nil
+		})
+		return c, errors.Join(err, failed)
 	}
-}
-
-// disconnect is connect(2) to no address, which makes a socket of TCP a new one.
-func disconnect(t *testing.T, fd int) {
-	t.Helper()
-	raw := unix.RawSockaddr{Family: unix.AF_UNSPEC}
-	_, _, errno := unix.Syscall(unix.SYS_CONNECT, uintptr(fd), uintptr(unsafe.Pointer(&raw)), unsafe.Sizeof(raw))
-	if errno != 0 {
-		t.Fatal(errno)
+	wantSession := func() (peer string) {
+		t.Helper()
+		c, err := connects()
+		theirs := came.next(t)
+		if err != nil || theirs == nil {
+			t.Fatalf("%v, %v", theirs, err)
+		}
+		say(t, c, "a")
+		wantRead(t, theirs, "a")
+		c.Close()
+		theirs.Close()
+		return c.RemoteAddr().String()
+	}
+	peer := wantSession()
+	const strangers = 40                                                               // more than wait
+	for _, then := range []func() string{wantSession, func() string { return peer }} { // a program connects, or none does
+		var all []net.Conn
+		if err := nsthread.Run(in, func() error {
+			for range strangers {
+				if c, err := (&net.Dialer{Timeout: time.Millisecond}).Dial("tcp", peer); err == nil {
+					all = append(all, c)
+				}
+			}
+			return nil
+		}); err != nil || len(all) == 0 {
+			t.Fatalf("%d strangers, %v", len(all), err)
+		}
+		if at := then(); at != peer {
+			t.Errorf("connected to %s, and to %s before", at, peer)
+		}
+		for _, c := range all {
+			if err := c.SetDeadline(time.Now().Add(patience)); err != nil {
+				t.Fatal(err)
+			}
+			if n, err := c.Read(make([]byte, 1)); n > 0 || err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
+				t.Errorf("a stranger reads %d, %v", n, err)
+			}
+			c.Close()
+		}
+	}
+	if len(came) > 0 {
+		t.Errorf("the daemon has %d more", len(came))
+	}
+	// Nothing passes on a loopback that is down: then a program's call is its own.
+	if err := nsthread.Run(in, func() error {
+		lo, err := netlink.LinkByName("lo")
+		return errors.Join(err, netlink.LinkSetDown(lo))
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if c, err := connects(); !errors.Is(err, unix.ENETUNREACH) {
+		t.Errorf("%v, %v", c, err)
+	}
+	if got := came.next(t); got != nil {
+		t.Error("the daemon has a connection")
 	}
 }

@@ -70,7 +70,7 @@ func TestDialInANamespace(t *testing.T) {
 	defer l.Close()
 	socket, h := path(t), newHub()
 	start(t, socket, h)
-	keep(t, socket, streams.NewShim(sandbox, streams.In(in), streams.EndsIn("")))
+	keep(t, socket, streams.NewShim(sandbox, streams.In(in), streams.ListenIn("")))
 	at := netip.MustParseAddrPort(l.Addr().String())
 	c, err := h.Dial(within(t), sandbox, at)
 	if err != nil {

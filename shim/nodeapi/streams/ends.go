@@ -1,128 +1,72 @@
 package streams
 
 import (
-	"context"
-	"errors"
-	"fmt"
 	"net"
-	"os"
+	"sync"
 	"time"
-
-	"github.com/headstart-mesh/headstart/shim/nodeapi/descriptors"
-	"github.com/headstart-mesh/headstart/shim/nodeapi/nsthread"
 )
 
-const (
-	// endsTimeout bounds the making of a connection on the loopback, which takes less than a millisecond.
-	endsTimeout = time.Second
-	// strangersLimit is how many connections of others are taken from the listener before it is given up.
-	strangersLimit = 16
-	// spareLimit is how many connections are kept ready, so that a program does not wait for them.
-	spareLimit = 2
-)
+// endsLimit is how many ends a shim may owe: one for each target ahead, and one for each question that may be open.
+const endsLimit = TargetsLimit + questionsLimit
 
-// Ends are those of one connection within a sandbox's network. A program can disconnect its end, and connect or
-// listen by it again: it does so in its own network. The program's end was connected without blocking, and nobody has
-// asked the kernel since how that ended.
-type Ends struct{ Program, Daemon *os.File }
+// ends are the programs' connections that the daemon takes as soon as the shim sends them, by the id of its question.
+type ends struct {
+	mu      sync.Mutex
+	awaited map[uint64]func(net.Conn)
+}
 
-func (e Ends) close() { descriptors.CloseAll([]*os.File{e.Program, e.Daemon}) }
+// await has take called once. False: there are too many, and it was.
+func (e *ends) await(question message, take func(net.Conn)) bool {
+	limit := Timeout
+	if question.Ahead {
+		limit += aheadLimit
+	}
+	e.mu.Lock()
+	_, twice := e.awaited[question.ID]
+	full := twice || len(e.awaited) >= endsLimit
+	if !full {
+		e.awaited[question.ID] = take
+	}
+	e.mu.Unlock()
+	if full {
+		take(nil)
+		return false
+	}
+	time.AfterFunc(limit, func() { e.take(question.ID, nil) })
+	return true
+}
 
-// Connected makes a connection within a sandbox's network.
-type Connected func(context.Context) (Ends, error)
-
-// EndsIn returns what connects on the loopback of a network namespace, by the path of that.
-func EndsIn(namespace string) Connected {
-	return func(ctx context.Context) (e Ends, err error) {
-		ctx, cancel := context.WithTimeout(ctx, endsTimeout)
-		defer cancel()
-		if err := nsthread.Run(namespace, func() (err error) { e, err = connected(ctx); return err }); err != nil {
-			return Ends{}, fmt.Errorf("connecting on the sandbox's loopback: %w", err)
+// came takes the word of a shim. What was not asked about, or is too late, is closed.
+func (e *ends) came(word parcel) {
+	var program net.Conn
+	if len(word.files) == 1 {
+		if s, err := streamOf(word.files[0]); err == nil {
+			program = s
 		}
-		return e, nil
+	}
+	e.take(word.End, program)
+}
+
+func (e *ends) take(id uint64, program net.Conn) {
+	e.mu.Lock()
+	take := e.awaited[id]
+	delete(e.awaited, id)
+	e.mu.Unlock()
+	switch {
+	case take != nil:
+		take(program)
+	case program != nil:
+		_ = program.Close() // nothing was said by it
 	}
 }
 
-// connected connects on the loopback of the thread's network.
-func connected(ctx context.Context) (e Ends, err error) {
-	var config net.ListenConfig
-	config.SetMultipathTCP(false)
-	listener, err := config.Listen(ctx, "tcp4", "127.0.0.1:0")
-	if err != nil {
-		return e, err
+// close gives up all that have not come.
+func (e *ends) close() {
+	e.mu.Lock()
+	all := e.awaited
+	e.awaited = nil
+	e.mu.Unlock()
+	for _, take := range all {
+		take(nil)
 	}
-	l := listener.(*net.TCPListener)
-	defer l.Close()
-	end, _ := ctx.Deadline()
-	if err := l.SetDeadline(end); err != nil {
-		return e, err
-	}
-	program, err := (&net.Dialer{}).DialContext(ctx, "tcp4", l.Addr().String())
-	if err != nil {
-		return e, err
-	}
-	defer program.Close()
-	for range strangersLimit {
-		daemon, err := l.AcceptTCP()
-		if err != nil {
-			return e, err
-		}
-		if daemon.RemoteAddr().String() != program.LocalAddr().String() {
-			_ = daemon.Close() // a program's, which tries all ports
-			continue
-		}
-		defer daemon.Close()
-		if e.Program, err = fileOf(program); err != nil {
-			return e, err
-		}
-		if e.Daemon, err = fileOf(daemon); err != nil {
-			e.close()
-			return Ends{}, err
-		}
-		return e, nil
-	}
-	return e, errors.New("others connect to the listener")
-}
-
-// ends returns a connection that is ready, or makes one.
-func (s *Shim) ends(ctx context.Context) (e Ends, err error) {
-	s.mu.Lock()
-	last := len(s.spare) - 1
-	if last >= 0 {
-		e, s.spare = s.spare[last], s.spare[:last]
-	}
-	s.fill()
-	s.mu.Unlock()
-	if last < 0 {
-		return s.connected(ctx)
-	}
-	return e, nil
-}
-
-// fill makes connections ready in the background; the caller holds mu. If none can be made, the next question tries
-// again.
-func (s *Shim) fill() {
-	if s.filling || s.ended {
-		return
-	}
-	s.filling = true
-	s.joined.Go(func() {
-		for s.lacks() {
-			e, err := s.connected(context.Background())
-			s.mu.Lock()
-			if err == nil {
-				s.spare = append(s.spare, e)
-			}
-			s.filling = err == nil
-			s.mu.Unlock()
-		}
-	})
-}
-
-// lacks tells whether another connection is to be made ready. With the first no the filling is over.
-func (s *Shim) lacks() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.filling = s.filling && !s.ended && len(s.spare) < spareLimit
-	return s.filling
 }

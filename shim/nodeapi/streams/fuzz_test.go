@@ -1,9 +1,9 @@
 package streams
 
 import (
-	"context"
 	"errors"
 	"net"
+	"net/netip"
 	"os"
 	"testing"
 
@@ -31,8 +31,8 @@ func FuzzShim(f *testing.F) {
 		if err != nil {
 			return
 		}
-		s := NewShim("a", HostNetwork, func(context.Context) (Ends, error) {
-			return Ends{}, errors.New("no network")
+		s := NewShim("a", HostNetwork, func(netip.Addr) (*Listener, error) {
+			return nil, errors.New("no network")
 		})
 		if p.asks() {
 			answer, sent := s.answer(t.Context(), p)
@@ -42,7 +42,7 @@ func FuzzShim(f *testing.F) {
 			return
 		}
 		descriptors.CloseAll(p.files)
-		s.hear(nil, p.message)
+		s.hear(nil, p.message) // it asks nobody
 		if len(s.targets) > TargetsLimit {
 			t.Errorf("%d targets", len(s.targets))
 		}

@@ -24,13 +24,11 @@ var (
 
 // Hub is the daemon's side, of all sandboxes.
 type Hub struct {
-	// Connect is asked whether it takes a program's connection to one of the sandbox's targets; without, the program
-	// connects on its own. The other end is within the sandbox's network, and becomes the program's. What is taken is
-	// the callee's, all else the hub closes. It is set before Serve; nil: it takes none.
-	Connect func(ctx context.Context, sandbox string, at netip.AddrPort, program net.Conn) (taken bool, err error)
-	// Ahead is Connect before a program connects, once for each target of a sandbox: the program's first connection
-	// waits for nothing.
-	Ahead func(ctx context.Context, sandbox string, at netip.AddrPort, program net.Conn) (taken bool, err error)
+	// Connect is asked whether the daemon takes a program's connection to one of the sandbox's targets; nil: the program
+	// connects on its own. take is called once, with the other end, which is within the sandbox's network and the callee's,
+	// or with nil if none comes. It is not to wait. ahead is once for each target of a sandbox, before a program connects:
+	// the first connection waits for nothing. Connect is set before Serve; nil: the daemon takes none.
+	Connect func(ctx context.Context, sandbox string, at netip.AddrPort, ahead bool) (take func(program net.Conn), err error)
 	// Lapse hears that a sandbox's shim asks about no connections: a reason, and why, in words. It is set before
 	// Serve; nil: nobody hears.
 	Lapse func(sandbox, reason, why string)
@@ -81,10 +79,15 @@ func (h *Hub) take(ctx context.Context, conn *net.UnixConn) error {
 	}
 	sandbox := first.Sandbox
 	c := newConversation(conn)
+	e := &ends{awaited: map[uint64]func(net.Conn){}}
+	defer e.close()
 	c.answer = func(ctx context.Context, question parcel) (parcel, func(error)) {
-		return h.answer(ctx, sandbox, question), nil
+		return h.answer(ctx, sandbox, e, question), nil
 	}
-	c.hear = func(m message) {
+	c.hear = func(m parcel) {
+		if m.End != 0 {
+			e.came(m)
+		}
 		if m.Lapse != "" && h.Lapse != nil {
 			h.Lapse(sandbox, m.Lapse, m.Error)
 		}
@@ -212,27 +215,15 @@ func (h *Hub) Join(ctx context.Context, sandbox string, client, server net.Conn)
 	return fmt.Errorf("joining the streams of a sandbox: %w", err)
 }
 
-func (h *Hub) answer(ctx context.Context, sandbox string, question parcel) parcel {
+func (h *Hub) answer(ctx context.Context, sandbox string, e *ends, question parcel) parcel {
 	defer descriptors.CloseAll(question.files)
 	at, err := netip.ParseAddrPort(question.Connect)
-	connect := h.Connect
-	if question.Ahead {
-		connect = h.Ahead
-	}
-	if err != nil || connect == nil || len(question.files) != 1 {
+	if err != nil || h.Connect == nil || len(question.files) > 0 { // an earlier shim's
 		return parcel{message: message{Pass: true}}
 	}
-	program, err := streamOf(question.files[0])
+	take, err := h.Connect(ctx, sandbox, canonical(at), question.Ahead)
 	if err != nil {
 		return parcel{message: failure(err)}
 	}
-	taken, err := connect(ctx, sandbox, canonical(at), program)
-	if taken {
-		return parcel{}
-	}
-	_ = program.Close() // nothing was said by it
-	if err != nil {
-		return parcel{message: failure(err)}
-	}
-	return parcel{message: message{Pass: true}}
+	return parcel{message: message{Pass: take == nil || !e.await(question.message, take)}}
 }

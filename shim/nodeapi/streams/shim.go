@@ -10,8 +10,6 @@ import (
 	"sync"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/headstart-mesh/headstart/shim/ktls/plaintext"
 	"github.com/headstart-mesh/headstart/shim/nodeapi/descriptors"
 )
@@ -22,8 +20,6 @@ const (
 	// lastBytes is how long joined streams have when the sandbox ends: their program has, and its last bytes are on
 	// their way.
 	lastBytes = time.Second
-	// aheadLimit is how long a connection that was handed over ahead waits for its program: nobody watches it.
-	aheadLimit = 30 * time.Second
 	// whyLimit bounds the words of a lapse, in bytes: runc may say much.
 	whyLimit = 512
 )
@@ -36,27 +32,26 @@ const lookAgain = 500 * time.Millisecond
 
 // Shim is a sandbox's side.
 type Shim struct {
-	sandbox   string
-	dial      Dial
-	connected Connected
+	sandbox string
+	dial    Dial
+	listen  Listen
 
 	mu      sync.Mutex
-	daemon  *conversation // with the newest one; nil: it is away
-	targets map[netip.AddrPort]bool
-	ahead   map[netip.AddrPort]*os.File // nil: it was asked for
-	spare   []Ends
-	filling bool
+	daemon  *conversation              // with the newest one; nil: it is away
+	targets map[netip.AddrPort]*target // that daemon's, by their addresses and by those of their listeners
+	places  map[netip.AddrPort]*target // the last daemon's: programs stay connected to the listeners
 	lapse   message
 	ended   bool
 	pairs   map[*pair]bool
 	joined  sync.WaitGroup
+
+	connecting sync.Mutex // of the listeners, after mu
 }
 
-// NewShim returns the side of a sandbox whose network dial dials in, and which connected connects within; nil: its
-// programs connect on their own.
-func NewShim(sandbox string, dial Dial, connected Connected) *Shim {
-	return &Shim{sandbox: sandbox, dial: dial, connected: connected, pairs: map[*pair]bool{},
-		ahead: map[netip.AddrPort]*os.File{}}
+// NewShim returns the side of a sandbox whose network dial dials in, and listen listens in; nil: its programs connect on
+// their own.
+func NewShim(sandbox string, dial Dial, listen Listen) *Shim {
+	return &Shim{sandbox: sandbox, dial: dial, listen: listen, pairs: map[*pair]bool{}, places: map[netip.AddrPort]*target{}}
 }
 
 // Keep converses with the daemon at a socket, and with the one after that, until ctx ends. Then it ends the streams,
@@ -69,6 +64,7 @@ func (s *Shim) Keep(ctx context.Context, socket string) {
 	endBefore := func() {}
 	defer func() { endBefore() }()
 	for ctx.Err() == nil {
+		s.refuse()
 		here, _ := os.Stat(socket) // if it is another's when it is dialled, its daemon hears the shim twice
 		one, end := context.WithCancel(ctx)
 		over := make(chan struct{})
@@ -76,7 +72,7 @@ func (s *Shim) Keep(ctx context.Context, socket string) {
 			defer close(over)
 			_ = s.converse(one, socket) // an earlier daemon has no such socket, and each may end
 		})
-		if !replaced(ctx, socket, here, over) {
+		if !s.replaced(ctx, socket, here, over) {
 			end()
 			continue
 		}
@@ -87,7 +83,7 @@ func (s *Shim) Keep(ctx context.Context, socket string) {
 
 // replaced waits until another daemon may be at the socket. It tells whether the conversation with the one before goes
 // on.
-func replaced(ctx context.Context, socket string, here os.FileInfo, over <-chan struct{}) bool {
+func (s *Shim) replaced(ctx context.Context, socket string, here os.FileInfo, over <-chan struct{}) bool {
 	look := time.NewTicker(lookAgain)
 	defer look.Stop()
 	for {
@@ -99,6 +95,7 @@ func replaced(ctx context.Context, socket string, here os.FileInfo, over <-chan 
 			}
 			return false
 		case <-look.C:
+			s.refuse()
 			now, err := os.Stat(socket)
 			// The number of a file that is gone may be another's, at another time.
 			if err == nil && (!os.SameFile(here, now) || !here.ModTime().Equal(now.ModTime())) {
@@ -119,7 +116,7 @@ func (s *Shim) converse(ctx context.Context, socket string) error {
 	}
 	defer conn.Close()
 	c := newConversation(conn.(*net.UnixConn))
-	c.answer, c.hear = s.answer, func(m message) { s.hear(c, m) }
+	c.answer, c.hear = s.answer, func(p parcel) { s.hear(c, p.message) }
 	s.mu.Lock()
 	// Before the daemon may ask, and before anybody else says a word.
 	err = c.send(parcel{message: message{Sandbox: s.sandbox}})
@@ -147,7 +144,9 @@ func (s *Shim) converse(ctx context.Context, socket string) error {
 // caller holds mu.
 func (s *Shim) turn(to *conversation) {
 	s.daemon, s.targets = to, nil
-	s.drop(nil)
+	for _, t := range s.places {
+		t.asked, t.ahead = false, nil
+	}
 }
 
 // Lapse tells the daemon, and each later one, that programs' connections are not asked about, and why, in words.
@@ -160,133 +159,33 @@ func (s *Shim) Lapse(reason, why string) {
 	}
 }
 
-// Targets tells whether the daemon is to be asked about a connection to an address. While it is away there is none.
-func (s *Shim) Targets(at netip.AddrPort) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.targets[canonical(at)]
-}
-
-// Ahead returns a connection to an address that the daemon has handed over ahead, nil if there is none.
-func (s *Shim) Ahead(at netip.AddrPort) *os.File {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	at = canonical(at)
-	f := s.ahead[at]
-	if f == nil {
-		return nil
-	}
-	s.ahead[at] = nil
-	poll := []unix.PollFd{{Fd: int32(number(f)), Events: unix.POLLRDHUP}}
-	if n, err := unix.Poll(poll, 0); n == 0 && err == nil {
-		return f
-	}
-	_ = f.Close() // its other side has ended it
-	return nil
-}
-
-// fetch asks for connections ahead, once for each target of a conversation.
-func (s *Shim) fetch(c *conversation, at netip.AddrPort) {
-	ctx, cancel := context.WithTimeout(context.Background(), aheadLimit)
-	defer cancel()
-	f, err := s.ask(ctx, c, message{Connect: at.String(), Ahead: true})
-	if err != nil || f == nil {
-		return // the daemon is asked again when the program connects
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.daemon != c || !s.targets[at] {
-		_ = f.Close() // nothing was said by it
-		return
-	}
-	s.ahead[at] = f
-	time.AfterFunc(aheadLimit, func() {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		if s.ahead[at] == f {
-			s.ahead[at] = nil
-			_ = f.Close()
-		}
-	})
-}
-
-// drop closes what was handed over ahead for what is no target; the caller holds mu.
-func (s *Shim) drop(targets map[netip.AddrPort]bool) {
-	for at, f := range s.ahead {
-		if !targets[at] {
-			delete(s.ahead, at)
-			descriptors.CloseAll([]*os.File{f})
-		}
-	}
-}
-
-// Connect asks the daemon for a connection to an address; nil means that the program connects on its own.
-func (s *Shim) Connect(ctx context.Context, at netip.AddrPort) (*os.File, error) {
-	s.mu.Lock()
-	c := s.daemon
-	s.mu.Unlock()
-	if c == nil || s.connected == nil {
-		return nil, nil
-	}
-	return s.ask(ctx, c, message{Connect: canonical(at).String()})
-}
-
-// ask offers the daemon one end of a connection, and returns the other one if the daemon takes it.
-func (s *Shim) ask(ctx context.Context, c *conversation, question message) (*os.File, error) {
-	e, err := s.ends(ctx)
-	if err != nil {
-		return nil, err
-	}
-	answer, _, err := c.ask(ctx, parcel{message: question, files: []*os.File{e.Daemon}})
-	_ = e.Daemon.Close() // the daemon has its own
-	descriptors.CloseAll(answer.files)
-	if err == nil {
-		err = answer.err()
-	}
-	if err == nil && len(answer.files) > 0 {
-		err = errors.New("an answer with descriptors, which are of the daemon's network")
-	}
-	if err == nil && !answer.Pass {
-		return e.Program, nil
-	}
-	_ = e.Program.Close() // nothing was said by it
-	if err != nil {
-		err = fmt.Errorf("asking the daemon about a connection: %w", err)
-	}
-	return nil, err
-}
-
 func (s *Shim) hear(c *conversation, m message) {
-	if m.Targets == nil || len(*m.Targets) > TargetsLimit || s.connected == nil {
+	if m.Targets == nil || len(*m.Targets) > TargetsLimit || s.listen == nil {
 		return
 	}
-	targets := make(map[netip.AddrPort]bool, len(*m.Targets))
+	var all []netip.AddrPort
 	for _, t := range *m.Targets {
 		if at, err := netip.ParseAddrPort(t); err == nil {
-			targets[canonical(at)] = true
+			all = append(all, canonical(at))
 		}
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.daemon != c {
+	if s.daemon != c || s.ended {
 		return // it is of a daemon that is replaced
 	}
-	s.targets = targets
-	s.drop(targets)
-	if len(targets) > 0 {
-		s.fill()
-	}
-	for at := range targets {
-		if _, asked := s.ahead[at]; !asked && c != nil {
+	s.aim(all)
+	for _, at := range all {
+		if t := s.targets[at]; t != nil && !t.asked && c != nil {
 			select {
 			case c.fetches <- struct{}{}:
 			default:
 				continue // the daemon changes its targets faster than it answers
 			}
-			s.ahead[at] = nil
+			t.asked = true
 			c.work.Go(func() {
 				defer func() { <-c.fetches }()
-				s.fetch(c, at)
+				s.fetch(c, t)
 			})
 		}
 	}
@@ -399,8 +298,8 @@ func (s *Shim) endStreams() {
 	s.joined.Wait()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, e := range s.spare {
-		e.close()
+	for _, t := range s.places {
+		s.forget(t)
 	}
 }
 

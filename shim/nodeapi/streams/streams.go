@@ -54,6 +54,9 @@ type message struct {
 	Connect string `json:"connect,omitempty"`
 	// Ahead: no program does so yet.
 	Ahead bool `json:"ahead,omitempty"`
+	// End is the id of such a question that was not answered by Pass: the word has the other end of the program's connection.
+	// Without a descriptor there is none.
+	End uint64 `json:"end,omitempty"`
 
 	// Error is why a question has no other answer, and Errno the name of the system's error.
 	Error string `json:"error,omitempty"`
@@ -86,8 +89,8 @@ type conversation struct {
 	// answer answers a question, whose files it closes. Those of the answer are closed when they are sent; sent
 	// hears, if it is not nil, whether they were.
 	answer func(ctx context.Context, question parcel) (answer parcel, sent func(error))
-	// hear takes what is no question.
-	hear func(message)
+	// hear takes what is no question, and leaves the files.
+	hear func(parcel)
 	over chan struct{}
 	work sync.WaitGroup
 	// fetches are the questions ahead that are open: one for each of the most targets.
@@ -139,8 +142,8 @@ func (c *conversation) run(ctx context.Context) error {
 			}
 			asked <- p
 		default:
+			c.hear(p)
 			descriptors.CloseAll(p.files)
-			c.hear(p.message)
 		}
 	}
 }

@@ -37,7 +37,7 @@ func TestDial(t *testing.T) {
 			}
 		})
 	}
-	stop := keep(t, socket, streams.NewShim(sandbox, n.dial, streams.EndsIn("")))
+	stop := keep(t, socket, streams.NewShim(sandbox, n.dial, streams.ListenIn("")))
 	for i := range all {
 		c, err := n.Accept()
 		if err != nil {
@@ -84,7 +84,7 @@ func TestDialFails(t *testing.T) {
 		"without a network": {streams.HostNetwork, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
-			keep(t, socket, streams.NewShim(name, tt.dial, streams.EndsIn("")))
+			keep(t, socket, streams.NewShim(name, tt.dial, streams.ListenIn("")))
 			ctx, cancel := within(t), func() {}
 			if name == "slow" {
 				ctx, cancel = context.WithTimeout(ctx, time.Second)
@@ -107,7 +107,7 @@ func TestDialFails(t *testing.T) {
 func TestAttackOfTheDaemonByAddresses(t *testing.T) {
 	socket, n, h := path(t), newNetwork(t), newHub()
 	start(t, socket, h)
-	keep(t, socket, streams.NewShim(sandbox, n.dial, streams.EndsIn("")))
+	keep(t, socket, streams.NewShim(sandbox, n.dial, streams.ListenIn("")))
 	for _, at := range []string{"127.0.0.1:80", "127.8.8.8:80", "[::1]:80", "[::ffff:127.0.0.1]:80", "0.0.0.0:80", "[::]:80",
 		"0.1.2.3:80", "169.254.169.254:80", "[fe80::1]:80", "[fe80::1%eth0]:80", "224.0.0.1:80", "[ff02::1]:80",
 		"255.255.255.255:80", "10.0.0.3:0", "[::ffff:169.254.169.254]:80"} {
@@ -129,7 +129,7 @@ func TestJoinedStreamsOutliveTheDaemon(t *testing.T) {
 			socket, h := path(t), newHub()
 			before := open(t)
 			stop := start(t, socket, h)
-			stopShim := keep(t, socket, streams.NewShim(sandbox, streams.HostNetwork, streams.EndsIn("")))
+			stopShim := keep(t, socket, streams.NewShim(sandbox, streams.HostNetwork, streams.ListenIn("")))
 			program, client := connected(t, kind)
 			server, database := connected(t, "tcp4")
 			if err := h.Join(within(t), sandbox, client, server); err != nil {
@@ -167,7 +167,7 @@ func TestJoinedStreamsOutliveTheDaemon(t *testing.T) {
 func TestJoinedStreams(t *testing.T) {
 	socket, h := path(t), newHub()
 	start(t, socket, h)
-	keep(t, socket, streams.NewShim(sandbox, streams.HostNetwork, streams.EndsIn("")))
+	keep(t, socket, streams.NewShim(sandbox, streams.HostNetwork, streams.ListenIn("")))
 	meet(t, h)
 	before := open(t)
 	program, client := connected(t, "tcp4")
@@ -199,7 +199,7 @@ func TestJoinedStreams(t *testing.T) {
 func TestStreamsEndWithTheSandbox(t *testing.T) {
 	socket, h := path(t), newHub()
 	start(t, socket, h)
-	stop := keep(t, socket, streams.NewShim(sandbox, streams.HostNetwork, streams.EndsIn("")))
+	stop := keep(t, socket, streams.NewShim(sandbox, streams.HostNetwork, streams.ListenIn("")))
 	program, client := connected(t, "tcp4")
 	server, database := connected(t, "tcp4")
 	if err := h.Join(within(t), sandbox, client, server); err != nil {
@@ -220,7 +220,7 @@ func TestStreamsEndWithTheSandbox(t *testing.T) {
 func TestAttackOfTheDaemonByStreams(t *testing.T) {
 	socket, h := path(t), newHub()
 	start(t, socket, h)
-	keep(t, socket, streams.NewShim(sandbox, streams.HostNetwork, streams.EndsIn("")))
+	keep(t, socket, streams.NewShim(sandbox, streams.HostNetwork, streams.ListenIn("")))
 	meet(t, h)
 	before := open(t)
 	here, there := connected(t, "tcp4")
@@ -264,51 +264,65 @@ func (c fileConn) File() (*os.File, error) {
 	return c.of.(interface{ File() (*os.File, error) }).File()
 }
 
-// A program's connection is asked about, if it is to a target: the daemon has the other end of what is handed over.
+// A program's connection is asked about, if it is to a target: the daemon has the other end of what the program has.
 func TestConnect(t *testing.T) {
 	t.Cleanup(streams.Hasten(time.Millisecond))
 	socket, h := path(t), newHub()
 	other := netip.MustParseAddrPort("10.0.0.4:6379")
-	h.Connect = func(_ context.Context, of string, at netip.AddrPort, program net.Conn) (bool, error) {
+	h.Connect = func(_ context.Context, of string, at netip.AddrPort, ahead bool) (func(net.Conn), error) {
 		switch {
 		case of != sandbox:
 			t.Errorf("sandbox %q", of)
-		case at == other:
-			return false, nil
+		case at == other || ahead:
+			return nil, nil
 		case at != far:
-			return false, errors.New("none")
+			return nil, errors.New("none")
 		}
-		say(t, program, "a session")
-		program.Close()
-		return true, nil
+		return func(program net.Conn) {
+			say(t, program, "a session")
+			program.Close()
+		}, nil
 	}
 	lapses := make(chan string, 8)
 	h.Lapse = func(of, reason, why string) { lapses <- of + ": " + reason + ": " + why }
-	s := streams.NewShim(sandbox, streams.HostNetwork, streams.EndsIn(""))
-	if f, err := s.Connect(within(t), far); f != nil || err != nil || s.Targets(far) {
-		t.Errorf("%v, %v, without a daemon", f, err)
+	s := streams.NewShim(sandbox, streams.HostNetwork, streams.ListenIn(""))
+	if connect, err := s.Connect(within(t), far); connect != nil || err != nil || s.Targets(far) {
+		t.Errorf("%v, without a daemon", err)
 	}
-	h.Targets(sandbox, []netip.AddrPort{far})
+	six := netip.MustParseAddrPort("[2001:db8::1]:1")
+	h.Targets(sandbox, []netip.AddrPort{far, other, six})
 	before := open(t)
 	stop := start(t, socket, h)
 	keep(t, socket, s)
 	eventually(t, func() bool { return s.Targets(netip.AddrPortFrom(netip.MustParseAddr("::ffff:10.0.0.3"), 5432)) })
-	f, err := s.Connect(within(t), far)
-	if err != nil {
-		t.Fatal(err)
+	// A program that connects to where it is connected means the same target.
+	at := far
+	for range 2 {
+		connect, err := s.Connect(within(t), at)
+		if connect == nil || err != nil {
+			t.Fatalf("%s is not taken: %v", at, err)
+		}
+		c, err := program(t, unix.AF_INET, connect)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if b, err := io.ReadAll(c); string(b) != "a session" || err != nil {
+			t.Errorf("%q, %v", b, err)
+		}
+		at = netip.MustParseAddrPort(c.RemoteAddr().String())
+		if !at.Addr().IsLoopback() || !s.Targets(at) {
+			t.Errorf("%s is no target", at)
+		}
+		c.Close()
 	}
-	if b, err := io.ReadAll(f); string(b) != "a session" || err != nil {
-		t.Errorf("%q, %v", b, err)
+	if connect, err := s.Connect(within(t), other); connect != nil || err != nil {
+		t.Errorf("%v, want to pass", err)
 	}
-	f.Close()
-	if f, err := s.Connect(within(t), other); f != nil || err != nil {
-		t.Errorf("%v, %v, want to pass", f, err)
-	}
-	if f, err := s.Connect(within(t), netip.MustParseAddrPort("[2001:db8::1]:1")); f != nil || err == nil {
-		t.Errorf("%v, %v, want the daemon's error", f, err)
+	if connect, err := s.Connect(within(t), six); connect != nil || err == nil {
+		t.Errorf("%v, want the daemon's error", err)
 	}
 	h.Targets(sandbox, []netip.AddrPort{other})
-	eventually(t, func() bool { return s.Targets(other) && !s.Targets(far) })
+	eventually(t, func() bool { return s.Targets(other) && !s.Targets(far) && !s.Targets(at) })
 	s.Lapse("ConnectUnavailable", "no kernel")
 	if got := <-lapses; got != sandbox+": ConnectUnavailable: no kernel" {
 		t.Errorf("heard %q", got)
@@ -318,7 +332,112 @@ func TestConnect(t *testing.T) {
 	start(t, socket, h)
 	<-lapses // the next daemon hears of it, too
 	eventually(t, func() bool { return s.Targets(other) })
-	wantOpen(t, before+3+4) // of the listener, the conversation, and two connections that are ready
+	wantOpen(t, before+3+1) // of the listener, the conversation, and the target's listener
+}
+
+// program is a program's socket that the shim connects, before its connect(2) goes on.
+func program(t *testing.T, family int, connect func(socket int)) (net.Conn, error) {
+	t.Helper()
+	fd, err := unix.Socket(family, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := os.NewFile(uintptr(fd), "program")
+	defer f.Close() // the connection has a copy
+	connect(fd)
+	var to unix.Sockaddr = &unix.SockaddrInet4{Addr: far.Addr().As4(), Port: int(far.Port())}
+	if family == unix.AF_INET6 {
+		to = &unix.SockaddrInet6{Addr: netip.MustParseAddr("2001:db8::1").As16(), Port: 1}
+	}
+	if err := unix.Connect(fd, to); err != nil {
+		return nil, err
+	}
+	return net.FileConn(f)
+}
+
+// connections are those that a daemon takes.
+type connections chan net.Conn
+
+func (c connections) take(program net.Conn) { c <- program }
+
+// next returns the next one; nil: one has not come.
+func (c connections) next(t *testing.T) net.Conn {
+	t.Helper()
+	select {
+	case program := <-c:
+		return program
+	case <-time.After(patience):
+		t.Fatal("nothing comes")
+		return nil
+	}
+}
+
+// The sockets of IPv6 are connected by IPv6, if they are to such addresses. What cannot be connected stays as it was, and the
+// daemon is told that nothing comes.
+func TestSocketsOfPrograms(t *testing.T) {
+	socket, h := path(t), newHub()
+	came := make(connections, 8)
+	h.Connect = func(_ context.Context, _ string, _ netip.AddrPort, ahead bool) (func(net.Conn), error) {
+		if ahead {
+			return nil, nil
+		}
+		return came.take, nil
+	}
+	six := netip.MustParseAddrPort("[2001:db8::1]:1")
+	h.Targets(sandbox, []netip.AddrPort{far, six})
+	start(t, socket, h)
+	s := streams.NewShim(sandbox, streams.HostNetwork, streams.ListenIn(""))
+	keep(t, socket, s)
+	eventually(t, func() bool { return s.Targets(far) && s.Targets(six) })
+	for name, tt := range map[string]struct {
+		family int
+		to     netip.AddrPort
+		only   bool // IPV6_V6ONLY
+		peer   string
+	}{
+		"IPv4": {unix.AF_INET, far, false, "127.0.0.1"}, "IPv4 by IPv6": {unix.AF_INET6, far, false, "127.0.0.1"},
+		"IPv6": {unix.AF_INET6, six, true, "::1"},
+		// connect(2) says what is wrong.
+		"IPv4 by IPv6 only": {unix.AF_INET6, far, true, ""}, "IPv6 by IPv4": {unix.AF_INET, six, false, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			connect, err := s.Connect(within(t), tt.to)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var own error
+			c, err := program(t, tt.family, func(fd int) {
+				if tt.only {
+					own = unix.SetsockoptInt(fd, unix.IPPROTO_IPV6, unix.IPV6_V6ONLY, 1)
+				}
+				connect(fd)
+				info, err := unix.GetsockoptTCPInfo(fd, unix.SOL_TCP, unix.TCP_INFO)
+				if tt.peer == "" && (err != nil || info.State != unix.BPF_TCP_CLOSE) {
+					t.Errorf("%v, %v, want a new socket", info, err)
+				}
+			})
+			if own != nil {
+				t.Fatal(own)
+			}
+			theirs := came.next(t)
+			if tt.peer == "" {
+				if theirs != nil || c != nil {
+					t.Errorf("connected by %v", theirs)
+				}
+				return
+			}
+			if err != nil || theirs == nil {
+				t.Fatal(err)
+			}
+			defer c.Close()
+			defer theirs.Close()
+			say(t, c, "a")
+			wantRead(t, theirs, "a")
+			if at := netip.MustParseAddrPort(c.RemoteAddr().String()); at.Addr().Unmap().String() != tt.peer {
+				t.Errorf("the peer is %s", at)
+			}
+		})
+	}
 }
 
 // rekeys is a kernel's stream whose server has changed its keys.
@@ -336,7 +455,7 @@ func TestAServerChangesItsKeys(t *testing.T) {
 	h.Rekeyed = func() { heard <- struct{}{} }
 	h.Targets(sandbox, []netip.AddrPort{far})
 	start(t, socket, h)
-	s := streams.NewShim(sandbox, streams.HostNetwork, streams.EndsIn(""))
+	s := streams.NewShim(sandbox, streams.HostNetwork, streams.ListenIn(""))
 	keep(t, socket, s)
 	eventually(t, func() bool { return s.Targets(far) })
 	here, program := connected(t, "tcp")
@@ -350,46 +469,45 @@ func TestAServerChangesItsKeys(t *testing.T) {
 // A sandbox in whose network nothing can be connected asks the daemon nothing, and its programs connect on their own.
 func TestConnectWithoutALoopback(t *testing.T) {
 	socket, h := path(t), newHub()
-	h.Connect = func(context.Context, string, netip.AddrPort, net.Conn) (bool, error) {
+	h.Connect = func(context.Context, string, netip.AddrPort, bool) (func(net.Conn), error) {
 		t.Error("the daemon is asked")
-		return false, nil
+		return nil, nil
 	}
-	h.Targets(sandbox, []netip.AddrPort{far})
 	start(t, socket, h)
-	s := streams.NewShim(sandbox, streams.HostNetwork, streams.EndsIn("/absent/namespace"))
-	keep(t, socket, s)
-	eventually(t, func() bool { return s.Targets(far) })
-	if f, err := s.Connect(within(t), far); f != nil || err == nil {
-		t.Errorf("%v, %v", f, err)
-	}
-	without := streams.NewShim("without", streams.HostNetwork, nil)
-	h.Targets("without", []netip.AddrPort{far})
-	keep(t, socket, without)
-	if _, err := h.Dial(within(t), "without", far); err == nil || errors.Is(err, streams.ErrNoShim) {
-		t.Fatal(err)
-	}
-	if f, err := without.Connect(within(t), far); f != nil || err != nil || without.Targets(far) {
-		t.Errorf("%v, %v", f, err)
+	for name, listen := range map[string]streams.Listen{"no network": nil, "an absent one": streams.ListenIn("/absent/namespace")} {
+		s := streams.NewShim(name, streams.HostNetwork, listen)
+		h.Targets(name, []netip.AddrPort{far})
+		keep(t, socket, s)
+		if _, err := h.Dial(within(t), name, far); err == nil || errors.Is(err, streams.ErrNoShim) {
+			t.Fatal(err)
+		}
+		if connect, err := s.Connect(within(t), far); connect != nil || err != nil || s.Targets(far) {
+			t.Errorf("%s: %v", name, err)
+		}
 	}
 }
 
 // While a daemon is replaced, the sandbox's shim serves both; the program's connections are the newer one's.
 func TestTheNextDaemon(t *testing.T) {
 	socket, n, first, second, third := path(t), newNetwork(t), newHub(), newHub(), newHub()
-	first.Connect = func(context.Context, string, netip.AddrPort, net.Conn) (bool, error) {
-		t.Error("a program's connection is for the daemon before")
-		return false, nil
+	first.Connect = func(_ context.Context, _ string, _ netip.AddrPort, ahead bool) (func(net.Conn), error) {
+		if !ahead {
+			t.Error("a program's connection is for the daemon before")
+		}
+		return nil, nil
 	}
 	first.Targets(sandbox, []netip.AddrPort{netip.MustParseAddrPort("10.0.0.9:1")})
 	stopFirst := start(t, socket, first)
-	s := streams.NewShim(sandbox, n.dial, streams.EndsIn(""))
+	s := streams.NewShim(sandbox, n.dial, streams.ListenIn(""))
 	before := open(t)
 	stop := keep(t, socket, s)
 	meet(t, first)
 	asked := make(chan string, 8)
-	second.Connect = func(_ context.Context, _ string, at netip.AddrPort, _ net.Conn) (bool, error) {
-		asked <- at.String()
-		return false, nil
+	second.Connect = func(_ context.Context, _ string, at netip.AddrPort, ahead bool) (func(net.Conn), error) {
+		if !ahead {
+			asked <- at.String()
+		}
+		return nil, nil
 	}
 	second.Targets(sandbox, []netip.AddrPort{far})
 	stopSecond := start(t, socket, second) // it takes the path
@@ -419,51 +537,55 @@ func TestTheNextDaemon(t *testing.T) {
 	wantOpen(t, before)
 }
 
-// The first connection to a target is there before the program asks, unless its server has ended it.
+// The first connection to a target asks nobody, and what is not used is given up.
 func TestAhead(t *testing.T) {
 	socket, h := path(t), newHub()
-	ended := netip.MustParseAddrPort("10.0.0.4:6379")
-	there := make(chan net.Conn, 8)
-	h.Ahead = func(_ context.Context, of string, at netip.AddrPort, program net.Conn) (bool, error) {
-		if at == ended {
-			program.Close()
-		} else {
-			there <- program
+	other := netip.MustParseAddrPort("10.0.0.4:6379")
+	came := make(connections, 8)
+	h.Connect = func(_ context.Context, of string, at netip.AddrPort, ahead bool) (func(net.Conn), error) {
+		if !ahead {
+			t.Errorf("asked about %s", at)
 		}
-		return true, nil
+		return came.take, nil
 	}
-	start(t, socket, h)
-	s := streams.NewShim(sandbox, streams.HostNetwork, streams.EndsIn(""))
+	stopHub := start(t, socket, h)
+	s := streams.NewShim(sandbox, streams.HostNetwork, streams.ListenIn(""))
 	stop := keep(t, socket, s)
 	meet(t, h)
-	before := open(t) + 4 // of two connections that are ready
-	h.Targets(sandbox, []netip.AddrPort{far, ended})
-	var f *os.File
-	eventually(t, func() bool { f = s.Ahead(far); return f != nil })
-	c, err := net.FileConn(f)
-	f.Close()
+	before := open(t)
+	h.Targets(sandbox, []netip.AddrPort{far, other})
+	var connect func(int)
+	eventually(t, func() bool { connect = s.Ahead(far); return connect != nil })
+	c, err := program(t, unix.AF_INET, connect)
 	if err != nil {
 		t.Fatal(err)
 	}
-	server := <-there
+	server := came.next(t)
 	say(t, server, "a session")
 	wantRead(t, c, "a session")
 	c.Close()
 	server.Close()
-	if f := s.Ahead(far); f != nil {
+	if s.Ahead(far) != nil {
 		t.Error("another one is there")
 	}
-	// What comes for no target any more is closed, and what is not used ends with the conversation.
-	h.Targets(sandbox, nil)
-	eventually(t, func() bool { return !s.Targets(ended) })
-	if f := s.Ahead(ended); f != nil {
-		t.Error("a connection whose server has ended it is handed over")
+	eventually(t, func() bool { connect = s.Ahead(other); return connect != nil })
+	// What the daemon takes, and is gone: the program's connection ends.
+	stopHub()
+	if got := came.next(t); got != nil {
+		t.Errorf("the daemon that ends is given %v", got)
 	}
-	wantOpen(t, before)
-	h.Targets(sandbox, []netip.AddrPort{far})
-	(<-there).Close()
+	if c, err = program(t, unix.AF_INET, connect); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.SetDeadline(time.Now().Add(patience)); err != nil {
+		t.Fatal(err)
+	}
+	if n, err := c.Read(make([]byte, 1)); n > 0 || err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("read %d, %v, want the end", n, err)
+	}
+	c.Close()
 	stop()
-	wantOpen(t, before-4)
+	wantOpen(t, before-3) // of the daemon's listener, and both sides of the conversation
 }
 
 func eventually(t *testing.T, is func() bool) {
@@ -480,7 +602,7 @@ func eventually(t *testing.T, is func() bool) {
 func TestOtherShims(t *testing.T) {
 	socket, n, h := path(t), newNetwork(t), newHub()
 	start(t, socket, h)
-	keep(t, socket, streams.NewShim("another", n.dial, streams.EndsIn("")))
+	keep(t, socket, streams.NewShim("another", n.dial, streams.ListenIn("")))
 	if c, err := h.Dial(within(t), "another", far); err != nil {
 		t.Fatal(err)
 	} else {

@@ -3,9 +3,12 @@ package notify
 import (
 	"context"
 	"encoding/binary"
+	"errors"
 	"net/netip"
 	"os"
 	"runtime"
+	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -48,14 +51,6 @@ type reply struct {
 	flags uint32
 }
 
-// adding is struct seccomp_notif_addfd.
-type adding struct {
-	id       uint64
-	flags    uint32
-	from, to uint32
-	toFlags  uint32
-}
-
 func ioctl(fd int, request uintptr, argument unsafe.Pointer) error {
 	if _, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), request, uintptr(argument)); errno != 0 {
 		return errno
@@ -67,7 +62,6 @@ func ioctl(fd int, request uintptr, argument unsafe.Pointer) error {
 type calls struct {
 	fd    int
 	asker Asker
-	fixer *fixer
 	came  *atomic.Int64 // calls of all the container's listeners
 
 	places chan struct{}
@@ -76,8 +70,8 @@ type calls struct {
 	cancel context.CancelFunc
 }
 
-func newCalls(fd int, asker Asker, f *fixer, came *atomic.Int64) *calls {
-	c := &calls{fd: fd, asker: asker, fixer: f, came: came, places: make(chan struct{}, askingLimit)}
+func newCalls(fd int, asker Asker, came *atomic.Int64) *calls {
+	c := &calls{fd: fd, asker: asker, came: came, places: make(chan struct{}, askingLimit)}
 	c.ctx, c.cancel = context.WithCancel(context.Background())
 	return c
 }
@@ -117,8 +111,8 @@ func (c *calls) answer(wake int) {
 		if !is {
 			continue
 		}
-		if f := c.asker.Ahead(at); f != nil {
-			c.replace(q, socket, f)
+		if connect := c.asker.Ahead(at); connect != nil {
+			c.connect(q, socket, connect)
 			continue
 		}
 		select {
@@ -127,14 +121,14 @@ func (c *calls) answer(wake int) {
 				defer func() { <-c.places }()
 				ctx, cancel := context.WithTimeout(c.ctx, askTimeout)
 				defer cancel()
-				f, err := c.asker.Connect(ctx, at)
+				connect, err := c.asker.Connect(ctx, at)
 				if err != nil {
-					f = nil // the program sees for itself
+					connect = nil // the program sees for itself
 				}
-				c.replace(q, socket, f)
+				c.connect(q, socket, connect)
 			})
 		default:
-			c.replace(q, socket, nil)
+			c.connect(q, socket, nil)
 		}
 	}
 }
@@ -152,20 +146,15 @@ func (c *calls) hasten() (ordinary func()) {
 	})
 }
 
-// rehearse does once what a call's answer takes, on sockets of its own: the first call does not wait for the shim's
+// rehearse does once what a call's answer takes here, on a socket of its own: the first call does not wait for the shim's
 // pages.
 func rehearse() {
-	const kind = unix.SOCK_STREAM | unix.SOCK_CLOEXEC | unix.SOCK_NONBLOCK
-	socket, err := unix.Socket(unix.AF_INET, kind, 0)
+	socket, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return
 	}
-	connection, err := unix.Socket(unix.AF_INET, kind, 0)
-	if err != nil {
-		_ = unix.Close(socket)
-		return
-	}
-	c := newCalls(-1, nil, nil, nil) // nobody is answered
+	defer unix.Close(socket)
+	c := newCalls(-1, nil, nil) // nobody is answered
 	c.cancel()
 	raw := &unix.RawSockaddrInet4{Family: unix.AF_INET}
 	q := call{pid: uint32(os.Getpid()), nr: unix.SYS_CONNECT, arch: arch,
@@ -173,7 +162,6 @@ func rehearse() {
 	address(q)
 	c.socket(q)
 	fresh(socket)
-	c.replace(q, socket, os.NewFile(uintptr(connection), "rehearsal")) // it closes both
 	runtime.KeepAlive(raw)
 }
 
@@ -246,30 +234,14 @@ func (c *calls) socket(q call) (int, bool) {
 // number is that of the call's descriptor in the program.
 func number(q call) int { return int(int32(q.args[0])) }
 
-// replace answers a call: a connection, which it closes, takes the place of the socket, of which it closes the copy. Then
-// the call goes on with the connection, and the kernel says that this is there. Should a signal interrupt the call before,
-// the program makes it again, and the kernel says the same.
-func (c *calls) replace(q call, socket int, connection *os.File) {
-	if connection != nil {
-		defer connection.Close()
+// connect answers a call, and closes the copy of its socket: the call goes on when the socket is connected, and the kernel
+// says so. Should a signal interrupt the call before, the program makes it again, and the kernel says the same.
+func (c *calls) connect(q call, socket int, connect func(socket int)) {
+	if connect != nil {
+		connect(socket)
 	}
-	defer c.pass(q)
-	defer unix.Close(socket) // before the program goes on: until then epoll(7) tells it of this one
-	if connection == nil {
-		return
-	}
-	fd := int(connection.Fd())
-	if !streams(fd) {
-		return
-	}
-	d := describe(int(q.pid), number(q), adopt(fd, socket))
-	a := adding{id: q.id, flags: unix.SECCOMP_ADDFD_FLAG_SETFD, from: uint32(fd), to: uint32(number(q))}
-	if d.cloexec {
-		a.toFlags = unix.O_CLOEXEC
-	}
-	if ioctl(c.fd, unix.SECCOMP_IOCTL_NOTIF_ADDFD, unsafe.Pointer(&a)) == nil && len(d.polls) > 0 {
-		c.fixer.register(int(q.pid), number(q), d.polls)
-	}
+	_ = unix.Close(socket) // the program may close its own at once, which ends the connection
+	c.pass(q)
 }
 
 // openProcess returns a descriptor of a process, by one of its threads.
@@ -285,14 +257,29 @@ func openProcess(tid int) (int, error) {
 	return unix.PidfdOpen(pid, 0)
 }
 
-// fresh tells whether a socket is of TCP, neither bound nor connected: another one is the program's own.
+// leader is the process of a thread.
+func leader(tid int) (int, error) {
+	text, err := os.ReadFile("/proc/" + strconv.Itoa(tid) + "/status")
+	if err != nil {
+		return 0, err
+	}
+	for line := range strings.Lines(string(text)) {
+		if id, is := strings.CutPrefix(line, "Tgid:"); is {
+			return strconv.Atoi(strings.TrimSpace(id))
+		}
+	}
+	return 0, errors.New("a thread without a process")
+}
+
+// fresh tells whether a socket is of TCP, and neither bound, to a device either, nor connected: another one is the
+// program's own.
 func fresh(socket int) bool {
 	protocol, err := unix.GetsockoptInt(socket, unix.SOL_SOCKET, unix.SO_PROTOCOL)
 	if err != nil || protocol != unix.IPPROTO_TCP {
 		return false
 	}
-	info, err := unix.GetsockoptTCPInfo(socket, unix.SOL_TCP, unix.TCP_INFO)
-	if err != nil || info.State != unix.BPF_TCP_CLOSE {
+	device, err := unix.GetsockoptInt(socket, unix.SOL_SOCKET, unix.SO_BINDTOIFINDEX)
+	if err != nil || device != 0 {
 		return false
 	}
 	own, err := unix.Getsockname(socket)
@@ -303,52 +290,4 @@ func fresh(socket int) bool {
 		return err == nil && own.Port == 0 && own.Addr == [16]byte{}
 	}
 	return false
-}
-
-// streams tells whether what the daemon has is a connection of TCP.
-func streams(fd int) bool {
-	protocol, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_PROTOCOL)
-	listens, failed := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_ACCEPTCONN)
-	return err == nil && failed == nil && protocol == unix.IPPROTO_TCP && listens == 0
-}
-
-// options are those of a socket that programs set before they connect, and of which a connection of the daemon's may
-// have others than a new socket: always, with keep-alive only, or if they are not 0.
-var (
-	always = [][2]int{{unix.IPPROTO_TCP, unix.TCP_NODELAY}, {unix.SOL_SOCKET, unix.SO_KEEPALIVE}}
-	alive  = [][2]int{{unix.IPPROTO_TCP, unix.TCP_KEEPIDLE}, {unix.IPPROTO_TCP, unix.TCP_KEEPINTVL},
-		{unix.IPPROTO_TCP, unix.TCP_KEEPCNT}}
-	unusual = [][2]int{{unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT}, {unix.SOL_SOCKET, unix.SO_OOBINLINE},
-		{unix.SOL_SOCKET, unix.SO_PRIORITY}}
-)
-
-// adopt gives a connection what a program has set of its socket.
-func adopt(fd, socket int) (blocks bool) {
-	flags, err := unix.FcntlInt(uintptr(socket), unix.F_GETFL, 0)
-	if err == nil {
-		_, _ = unix.FcntlInt(uintptr(fd), unix.F_SETFL, flags)
-	}
-	for _, o := range always {
-		carry(fd, socket, o, true)
-	}
-	if on, err := unix.GetsockoptInt(socket, unix.SOL_SOCKET, unix.SO_KEEPALIVE); err == nil && on != 0 {
-		for _, o := range alive {
-			carry(fd, socket, o, true)
-		}
-	}
-	for _, o := range unusual {
-		carry(fd, socket, o, false)
-	}
-	for _, o := range []int{unix.SO_RCVTIMEO, unix.SO_SNDTIMEO} {
-		if v, err := unix.GetsockoptTimeval(socket, unix.SOL_SOCKET, o); err == nil && *v != (unix.Timeval{}) {
-			_ = unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, o, v)
-		}
-	}
-	return flags&unix.O_NONBLOCK == 0
-}
-
-func carry(fd, socket int, option [2]int, zero bool) {
-	if v, err := unix.GetsockoptInt(socket, option[0], option[1]); err == nil && (zero || v != 0) {
-		_ = unix.SetsockoptInt(fd, option[0], option[1], v)
-	}
 }

@@ -1,6 +1,5 @@
 // Package notify answers the connect(2) calls of a container whose seccomp profile has them wait
-// (seccomp_unotify(2)): some sockets are replaced by connections that are there already, all other calls go on in the
-// kernel.
+// (seccomp_unotify(2)): some sockets are connected before, and all calls go on in the kernel.
 //
 // What a call says is only used to decide. A program that changes the address, the descriptor or the socket
 // meanwhile, by another thread, gets a connection that it may have anyway, or the call of its own.
@@ -25,16 +24,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Asker says what a program's connection is: one of TCP whose connect(2) did not block, as Go's. The kernel takes the next
-// connect(2) of it, which is the program's, for the end of that one, and says that it is connected.
+// Asker connects programs' sockets before their connect(2) goes on: without blocking, and without asking the kernel
+// afterwards how that ended. The kernel takes connect(2) for this question, and says that it is connected.
 type Asker interface {
 	// Targets tells whether an address is asked about at all.
 	Targets(at netip.AddrPort) bool
-	// Ahead returns a connection to an address that is there already, nil for none. It is the caller's to close.
-	Ahead(at netip.AddrPort) *os.File
-	// Connect returns a connection to an address, nil if the program is to connect on its own. It is the caller's to
-	// close.
-	Connect(ctx context.Context, at netip.AddrPort) (*os.File, error)
+	// Ahead returns what connects a socket for an address without asking anybody, nil for nothing. It is to be called once.
+	Ahead(at netip.AddrPort) (connect func(socket int))
+	// Connect asks, and returns what Ahead does; nil if the program is to connect on its own.
+	Connect(ctx context.Context, at netip.AddrPort) (connect func(socket int), err error)
 }
 
 const (
@@ -53,7 +51,7 @@ const (
 // arch is what the kernel calls the architecture of the shim: a program of another one (32 bits) connects on its own.
 var arch = map[string]uint32{"amd64": unix.AUDIT_ARCH_X86_64, "arm64": unix.AUDIT_ARCH_AARCH64}[runtime.GOARCH]
 
-// Available tells whether the kernel can: from Linux 5.9 on, where seccomp can put descriptors into a program.
+// Available tells whether the kernel can: from Linux 5.6 on, where a program's socket can be had.
 func Available() error {
 	if arch == 0 {
 		return fmt.Errorf("not for %s", runtime.GOARCH)
@@ -63,9 +61,8 @@ func Available() error {
 	if errno != 0 {
 		return fmt.Errorf("the kernel has no user notification: %w", errno)
 	}
-	// The system call is as old as what is needed of seccomp, which cannot be asked for without a listener.
-	if err := unix.CloseRange(^uint(0)>>33, ^uint(0)>>33, 0); err != nil {
-		return fmt.Errorf("the kernel is older than 5.9: %w", err)
+	if _, err := unix.PidfdGetfd(-1, 0, 0); err == unix.ENOSYS {
+		return fmt.Errorf("the kernel is older than 5.6: %w", err)
 	}
 	return nil
 }
@@ -76,7 +73,6 @@ type Listener struct {
 	dir    *os.File
 	wake   [2]int // a pipe whose end wakes what waits for calls
 	asker  Asker
-	fixer  *fixer
 	came   atomic.Int64 // calls
 
 	places chan struct{}
@@ -90,10 +86,9 @@ func Listen(bundle string, asker Asker) (_ *Listener, err error) {
 	if err != nil {
 		return nil, fmt.Errorf("opening the bundle: %w", err)
 	}
-	l := &Listener{dir: dir, asker: asker, fixer: newFixer(), places: make(chan struct{}, listenersLimit)}
+	l := &Listener{dir: dir, asker: asker, places: make(chan struct{}, listenersLimit)}
 	defer func() {
 		if err != nil {
-			l.fixer.close()
 			_ = dir.Close()
 		}
 	}()
@@ -123,7 +118,6 @@ func (l *Listener) Close() {
 		l.all.Wait()
 		_ = unix.Close(l.wake[0])
 		_ = l.dir.Close()
-		l.fixer.close()
 	})
 }
 
@@ -142,7 +136,7 @@ func (l *Listener) accept() {
 		case l.places <- struct{}{}:
 			l.all.Go(func() {
 				defer func() { <-l.places }()
-				newCalls(fd, l.asker, l.fixer, &l.came).answer(l.wake[0])
+				newCalls(fd, l.asker, &l.came).answer(l.wake[0])
 			})
 		default:
 			_ = unix.Close(fd)

@@ -24,7 +24,7 @@ func TestAttackAProgramConnectsInALoop(t *testing.T) {
 			return mostNice - n
 		}
 		var came atomic.Int64
-		c := newCalls(-1, nil, nil, &came)
+		c := newCalls(-1, nil, &came)
 		defer c.cancel()
 		before := priority()
 		ordinary := c.hasten()

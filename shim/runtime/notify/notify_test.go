@@ -2,15 +2,12 @@ package notify
 
 import (
 	"context"
-	"errors"
 	"net"
 	"net/netip"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	"go.uber.org/goleak"
 	"golang.org/x/sys/unix"
 )
@@ -40,119 +37,53 @@ func TestParse(t *testing.T) {
 	}
 }
 
-func TestRegistrations(t *testing.T) {
-	info := "pos:\t0\nflags:\t02000002\nmnt_id:\t15\nino:\t1057\n" +
-		"tfd:        5 events: 80000019 data: ffffffff00000005  pos:0 ino:2b5c sdev:8\n" +
-		"tfd:       15 events:       19 data:               f  pos:0 ino:2b5c sdev:8\n"
-	if diff := cmp.Diff([]poll{{3, 0x80000019, 0xffffffff00000005}}, registrations(info, 3, 5), cmp.AllowUnexported(poll{})); diff != "" {
-		t.Errorf("-want +got\n%s", diff)
-	}
-	if !cloexec(info) || cloexec("flags:\t02\n") || cloexec("") {
-		t.Error("flags are misread")
-	}
-}
-
-// What /proc says of its own process is what the process has done.
-func TestDescribe(t *testing.T) {
-	epoll, err := unix.EpollCreate1(unix.EPOLL_CLOEXEC)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer unix.Close(epoll)
-	socket, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer unix.Close(socket)
-	event := unix.EpollEvent{Events: unix.EPOLLIN | unix.EPOLLET, Fd: 7, Pad: 1}
-	if err := unix.EpollCtl(epoll, unix.EPOLL_CTL_ADD, socket, &event); err != nil {
-		t.Fatal(err)
-	}
-	want := described{polls: []poll{{epoll, unix.EPOLLIN | unix.EPOLLET | unix.EPOLLERR | unix.EPOLLHUP, 1<<32 | 7}}}
-	got := describe(os.Getpid(), socket, false)
-	if diff := cmp.Diff(want, got, cmp.AllowUnexported(described{}, poll{})); diff != "" {
-		t.Errorf("-want +got\n%s", diff)
-	}
-	if got := describe(os.Getpid(), epoll, true); !got.cloexec || got.polls != nil {
-		t.Errorf("of one that blocks: %+v", got)
-	}
-	if !fresh(socket) || fresh(epoll) {
-		t.Error("a new socket is not told from another descriptor")
-	}
-}
-
-// What a program has open bounds what is looked at for its call.
-func TestAttackAProgramHasManyEpolls(t *testing.T) {
-	socket, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer unix.Close(socket)
-	for range epollsLimit + 10 {
-		epoll, err := unix.EpollCreate1(unix.EPOLL_CLOEXEC)
+// A socket of TCP that the program has done nothing by is told from all others.
+func TestFresh(t *testing.T) {
+	socket := func(family, kind int) int {
+		fd, err := unix.Socket(family, kind|unix.SOCK_CLOEXEC, 0)
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer unix.Close(epoll)
-		if err := unix.EpollCtl(epoll, unix.EPOLL_CTL_ADD, socket, &unix.EpollEvent{Events: unix.EPOLLIN}); err != nil {
-			t.Fatal(err)
-		}
+		t.Cleanup(func() { _ = unix.Close(fd) })
+		return fd
 	}
-	// Go has one of its own.
-	if got := len(describe(os.Getpid(), socket, false).polls); got != epollsLimit && got != epollsLimit-1 {
-		t.Errorf("%d are looked at", got)
-	}
-	if got := len(read("/proc/self/smaps", 1)); got == 0 || got > readLimit {
-		t.Errorf("%d bytes are read", got)
-	}
-}
-
-// A socket that its program has closed before it is registered leaves nothing open.
-func TestRegisterWhatIsClosed(t *testing.T) {
-	program := exec.Command("cat")
-	in, err := program.StdinPipe()
-	if err := errors.Join(err, program.Start()); err != nil {
+	bound := socket(unix.AF_INET, unix.SOCK_STREAM)
+	if err := unix.Bind(bound, &unix.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}); err != nil {
 		t.Fatal(err)
 	}
-	defer func() {
-		in.Close()
-		if err := program.Wait(); err != nil {
-			t.Error(err)
-		}
-	}()
-	const number = 200 // which the program has not
-	if err := unix.Dup3(0, number, unix.O_CLOEXEC); err != nil {
+	toDevice := socket(unix.AF_INET6, unix.SOCK_STREAM)
+	if err := unix.SetsockoptInt(toDevice, unix.SOL_SOCKET, unix.SO_BINDTOIFINDEX, 1); err != nil {
 		t.Fatal(err)
 	}
-	defer unix.Close(number)
-	before := open(t)
-	job{tid: program.Process.Pid, number: number}.do()
-	if now := open(t); now > before {
-		t.Errorf("%d descriptors, %d before", now, before)
+	for name, tt := range map[string]struct {
+		fd   int
+		want bool
+	}{
+		"IPv4": {socket(unix.AF_INET, unix.SOCK_STREAM), true}, "IPv6": {socket(unix.AF_INET6, unix.SOCK_STREAM), true},
+		"UDP": {socket(unix.AF_INET, unix.SOCK_DGRAM), false}, "unix": {socket(unix.AF_UNIX, unix.SOCK_STREAM), false},
+		"bound": {bound, false}, "bound to a device": {toDevice, false}, "no socket": {1, false},
+	} {
+		if got := fresh(tt.fd); got != tt.want {
+			t.Errorf("%s: %t", name, got)
+		}
 	}
 }
 
 func FuzzParse(f *testing.F) {
-	f.Add([]byte{unix.AF_INET, 0, 0x15, 0x38, 10, 0, 0, 3, 0, 0, 0, 0, 0, 0, 0, 0}, "tfd: 5 events: 19 data: 5 pos:0\nflags:\t02000002\n")
-	f.Fuzz(func(t *testing.T, raw []byte, info string) {
+	f.Add([]byte{unix.AF_INET, 0, 0x15, 0x38, 10, 0, 0, 3, 0, 0, 0, 0, 0, 0, 0, 0})
+	f.Fuzz(func(t *testing.T, raw []byte) {
 		if at, is := parse(raw); is && (!at.IsValid() || at.Addr().Zone() != "") {
 			t.Errorf("%s of %x", at, raw)
 		}
-		for _, p := range registrations(info, 3, 5) {
-			if p.epoll != 3 {
-				t.Errorf("%+v of %q", p, info)
-			}
-		}
-		cloexec(info)
 	})
 }
 
 // nobody has connections.
 type nobody struct{}
 
-func (nobody) Targets(netip.AddrPort) bool   { return false }
-func (nobody) Ahead(netip.AddrPort) *os.File { return nil }
-func (nobody) Connect(context.Context, netip.AddrPort) (*os.File, error) {
+func (nobody) Targets(netip.AddrPort) bool    { return false }
+func (nobody) Ahead(netip.AddrPort) func(int) { return nil }
+func (nobody) Connect(context.Context, netip.AddrPort) (func(int), error) {
 	return nil, nil
 }
 

@@ -70,6 +70,21 @@ def bound():
         return hear(s) + " %s %s" % (options, os.get_inheritable(s.fileno()))
 
 
+def duplicated():
+    with socket.socket() as s, s.dup() as other:
+        s.connect((host, port))
+        return hear(other)
+
+
+def peer():
+    """What a connection is to is connected to, as for cancelling a query."""
+    with socket.socket() as s:
+        s.connect((host, port))
+        to = s.getpeername()
+    with socket.create_connection(to) as s:
+        return hear(s) + " " + to[0]
+
+
 def forked():
     r, w = os.pipe()
     if os.fork() == 0:
@@ -127,5 +142,5 @@ def said(f):
 
 
 print(json.dumps({f.__name__: said(f) for f in (
-    plain, timeout, epoll, streams, again, bound, forked, threaded, executed, datagrams, local, interrupted)}), flush=True)
+    plain, timeout, epoll, streams, again, bound, duplicated, peer, forked, threaded, executed, datagrams, local, interrupted)}), flush=True)
 sys.stdin.read()
