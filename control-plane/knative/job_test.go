@@ -44,7 +44,8 @@ spec:
             limits: {cpu: 500m, memory: 64Mi}
 `
 
-var jobDestinations = destinations.Destinations{{Name: "orders"}, {Name: "sessions", Namespaces: []string{"shop"}}}
+var jobDestinations = destinations.Destinations{{Name: "orders", Kind: destinations.KindPostgres},
+	{Name: "sessions", Kind: destinations.KindRedis, Namespaces: []string{"shop"}}}
 
 var jobStores = stores.Stores{{Name: "default", Kind: stores.KindS3, Buckets: []string{"videos"}}}
 
@@ -160,7 +161,8 @@ spec:
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := policy.Connections{Destinations: []string{"orders", "sessions"}, By: "connect"}
+	want := policy.Connections{Destinations: []string{"orders", "sessions"}, By: "connect",
+		Kinds: map[string]string{"orders": "postgres", "sessions": "redis"}}
 	if d := cmp.Diff(want, got[0].Policy.Connections); d != "" {
 		t.Errorf("-want +got\n%s", d)
 	}
@@ -172,7 +174,7 @@ spec:
 	}
 	asks := strings.Replace(jobManifest, "annotations:\n", "annotations:\n        headstart.dev/connections: orders\n", 1)
 	j, err := knative.ParseJob(strings.NewReader(asks), jobStores, jobDestinations)
-	want = policy.Connections{Destinations: []string{"orders"}, By: "socket"}
+	want = policy.Connections{Destinations: []string{"orders"}, By: "socket", Kinds: map[string]string{"orders": "postgres"}}
 	if d := cmp.Diff(want, j.Policy.Connections); d != "" || err != nil {
 		t.Errorf("%v, -want +got\n%s", err, d)
 	}
