@@ -206,9 +206,10 @@ func TestAfterTheInstallation(t *testing.T) {
 		"kernels without TLS": {"connections", check.Warn, "1 of 2 nodes cannot do all|Node node-2: connections with TLS end with its daemon: the module is not loaded", func(t *testing.T, c *cluster) {
 			c.status.Nodes[1].NoKernelTLS = "the module is not loaded"
 		}},
-		"an old kernel": {"connections", check.Warn, "Node node-1: programs get no connections by connect: it is older than 5.6", func(t *testing.T, c *cluster) {
-			c.status.Nodes[0].NoConnect = "it is older than 5.6"
-		}},
+		"an old kernel": {"connections", check.Warn,
+			"Node node-1: programs get no connections by connect: it is older than 5.6", func(t *testing.T, c *cluster) {
+				c.status.Nodes[0].NoConnect = "it is older than 5.6"
+			}},
 		"the destinations are wrong": {"destinations", check.Fail, "not a list of destinations", func(t *testing.T, c *cluster) {
 			c.change(t, "ConfigMap headstart-stores", "x: y", "data", "destinations.yaml")
 		}},

@@ -30,7 +30,10 @@ var storesOf = stores.Stores{
 	{Name: "archive", Kind: "s3", Endpoint: "http://s3:9000", Buckets: []string{"old"}, Namespaces: []string{"video"}},
 }
 
-var destinationsOf = destinations.Destinations{{Name: "orders", Kind: destinations.KindPostgres}, {Name: "sessions", Kind: destinations.KindRedis, Namespaces: []string{"video"}}}
+var destinationsOf = destinations.Destinations{
+	{Name: "orders", Kind: destinations.KindPostgres},
+	{Name: "sessions", Kind: destinations.KindRedis, Namespaces: []string{"video"}},
+}
 
 func typesUID(n int) types.UID { return types.UID(strconv.Itoa(n)) }
 

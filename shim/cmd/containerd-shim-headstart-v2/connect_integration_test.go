@@ -234,7 +234,8 @@ func TestProgramsGetConnections(t *testing.T) {
 					t.Fatal(err)
 				}
 				want := map[string]string{"plain": "pooled", "timeout": "pooled", "epoll": "pooled", "streams": "pooled",
-					"again": "pooled OSError 106", "bound": "pooled (1, 1) False", "duplicated": "pooled", "peer": "pooled 127.0.0.1", "forked": "pooled", "threaded": "pooled 8",
+					"again": "pooled OSError 106", "bound": "pooled (1, 1) False", "duplicated": "pooled",
+					"peer": "pooled 127.0.0.1", "forked": "pooled", "threaded": "pooled 8",
 					"executed": "pooled", "datagrams": "('198.51.100.7', 5432)", "local": "FileNotFoundError",
 					"interrupted": "pooled"}
 				if diff := cmp.Diff(want, got); diff != "" {
