@@ -101,7 +101,7 @@ func (b *Body) open(ctx context.Context, trailer http.Header, paced bool) (io.Re
 	if b.stored == nil {
 		return live, nil
 	}
-	stored, err := b.stored.NewReader(ctx)
+	stored, err := b.stored.NewReader(until)
 	if err != nil {
 		end(err)
 		return nil, fmt.Errorf("reading the request's body: %w", err)
@@ -382,5 +382,5 @@ func (f *following) Read(p []byte) (int, error) {
 
 func (f *following) Close() error {
 	f.live.body.pace.end(f)
-	return errors.Join(f.stored.Close(), f.live.Close())
+	return errors.Join(f.live.Close(), f.stored.Close()) // a Read that the second ends tells it from a failure by the first
 }

@@ -140,6 +140,51 @@ func TestABufferThatIsAwayIsNotTheOtherSide(t *testing.T) {
 	}
 }
 
+// parting is a body in a buffer whose reader, when it is closed, lets the Read under way end first.
+type parting struct {
+	away
+	*io.PipeReader
+	ended chan struct{}
+}
+
+func (p parting) NewReader(context.Context) (io.ReadCloser, error) { return p, nil }
+
+func (p parting) Close() error {
+	err := p.PipeReader.Close()
+	<-p.ended
+	return err
+}
+
+type roundTripper func(*http.Request) (*http.Response, error)
+
+func (rt roundTripper) RoundTrip(req *http.Request) (*http.Response, error) { return rt(req) }
+
+// A transport closes a body that it still reads when the other side has gone. That Read says nothing
+// of the buffer.
+func TestABodyThatIsClosedWhileItIsReadIsNotLost(t *testing.T) {
+	from, _ := io.Pipe()
+	buffer := parting{PipeReader: from, ended: make(chan struct{})}
+	w := httptest.NewRecorder()
+	r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/", strings.NewReader("a body"))
+	body := proxy.NewBody(w, r)
+	defer body.Leave()
+	body.Store(buffer)
+	via := roundTripper(func(req *http.Request) (*http.Response, error) {
+		go func() {
+			defer close(buffer.ended)
+			_, _ = req.Body.Read(make([]byte, 1))
+		}()
+		return nil, errors.Join(io.ErrUnexpectedEOF, req.Body.Close())
+	})
+	err := proxy.Send(t.Context(), w, r, proxy.Hop{Via: via, Body: body,
+		Prepare: func(*http.Request) {},
+		Accept:  func(*http.Response) error { return nil },
+		Explain: func(err error, midway bool) error { return explained{err, midway} }})
+	if _, of := errors.AsType[explained](err); !of {
+		t.Errorf("the buffer is blamed: %v", err)
+	}
+}
+
 // A host of a peer's URL names its node and address, for whatever address.
 func TestAPeersHost(t *testing.T) {
 	for address, want := range map[string][3]string{
