@@ -13,11 +13,11 @@ import (
 )
 
 // Connect answers a program that connects to an address of a destination; nil: it connects by itself. What is returned takes
-// the other end of its connection, which is of its own network namespace, or nil if there is none. Ahead of a program no
-// connection to a server is used: those wait in the pool.
+// the other end of its connection, which is of its own network namespace, or nil if there is none. A program whose stream the
+// daemon does not answer connects by itself if none waits: then nothing is gained, and it hears whether the server is there.
 func (s *Server) Connect(ctx context.Context, id string, at netip.AddrPort, ahead bool) (take func(net.Conn), err error) {
 	sb, name, d := s.at(id, at)
-	if d == nil || ahead && d.raw() {
+	if d == nil || ahead && d.raw() && !s.expects(ctx, sb, name, d) {
 		return nil, nil
 	}
 	leave, err := s.room(sb, name)
@@ -25,14 +25,16 @@ func (s *Server) Connect(ctx context.Context, id string, at netip.AddrPort, ahea
 		return nil, err
 	}
 	serve, drop := func(program net.Conn) { s.serve(sb, name, program) }, func() {}
-	if d.raw() {
-		c := &caller{server: s, sb: sb, name: name, d: d}
+	switch {
+	case d.raw() && ahead:
+		serve = func(program net.Conn) { s.carry(sb, name, d, program) }
+	case d.raw():
+		began, c := time.Now(), &caller{server: s, sb: sb, name: name, d: d}
 		w, ok := c.waits(ctx, session.Bare)
-		if !ok { // then nothing is gained, and the program hears by itself whether the server is there
+		if !ok {
 			leave()
 			return nil, nil
 		}
-		began := time.Now()
 		serve = func(program net.Conn) {
 			s.tell(sb, name, c.way, began, nil)
 			s.pass(sb, name, program, w.conn)
@@ -50,6 +52,40 @@ func (s *Server) Connect(ctx context.Context, id string, at netip.AddrPort, ahea
 			serve(program)
 		})
 	}, nil
+}
+
+// expects tells whether a stream will wait for a sandbox's first program, as far as can be foreseen: it counts as unused, and is
+// watched, until that connects. One that is made for the sandbox is waited for.
+func (s *Server) expects(ctx context.Context, sb *sandbox, name string, d *destination) bool {
+	if d.onNode() {
+		c := &caller{sb: sb, name: name}
+		return s.pool.Waits(c.key(session.Bare))
+	}
+	sb.mu.Lock()
+	a := sb.aheads[name]
+	sb.mu.Unlock()
+	if a == nil {
+		return false
+	}
+	select {
+	case <-a.there:
+		return a.held != nil
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// carry has a program's stream joined with one that waits. If that is lost since it was foreseen there is a fresh one.
+func (s *Server) carry(sb *sandbox, name string, d *destination, program net.Conn) {
+	began, c := time.Now(), &caller{server: s, sb: sb, name: name, d: d}
+	w, err := c.take(sb.ctx, session.Bare)
+	s.tell(sb, name, c.way, began, err)
+	if err != nil {
+		s.config.Metrics.fallback(name, reasonFailed)
+		abort(program) // as a server does that has gone
+		return
+	}
+	s.pass(sb, name, program, w.conn)
 }
 
 // at finds the destination at an address that a sandbox is connected to by connect(2); nil: none is.

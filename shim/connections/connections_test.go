@@ -526,19 +526,6 @@ func TestConnect(t *testing.T) {
 			}
 			return take, take != nil
 		}
-		give := func(take func(net.Conn)) net.Conn {
-			theirs, own, err := socketpair("program")
-			if err != nil {
-				t.Fatal(err)
-			}
-			program, err := net.FileConn(theirs)
-			if err = errors.Join(err, theirs.Close()); err != nil {
-				t.Fatal(err)
-			}
-			t.Cleanup(func() { _ = program.Close() })
-			take(own)
-			return program
-		}
 		for what, other := range map[string]netip.AddrPort{"port": netip.AddrPortFrom(at.Addr(), 1), "host": netip.AddrPortFrom(netip.MustParseAddr("10.0.0.1"), at.Port())} {
 			if _, taken := connect(pod, other); taken {
 				t.Errorf("another %s is taken", what)
@@ -548,12 +535,16 @@ func TestConnect(t *testing.T) {
 			t.Error("another sandbox's is taken")
 		}
 		if d == ledger {
-			if _, taken := connect(pod, at); taken {
-				t.Error("it is taken where none waits")
+			for _, ahead := range []bool{true, false} {
+				if take, err := r.Connect(t.Context(), pod, at, ahead); take != nil || err != nil {
+					t.Errorf("it is taken where none waits, ahead %t: %v", ahead, err)
+				}
 			}
 			await(t, "a connection waits", func() bool { return len(e.all()) == 1 && heldBy(r, "ledger") == 1 })
-			if take, err := r.Connect(t.Context(), pod, at, true); take != nil || err != nil {
-				t.Errorf("the one that waits is used ahead: %v", err)
+			if take, err := r.Connect(t.Context(), pod, at, true); take == nil || err != nil {
+				t.Errorf("not taken ahead: %v", err)
+			} else if take(nil); heldBy(r, "ledger") != 1 {
+				t.Error("the one that waits is used before a program connects")
 			}
 		} else if take, err := r.Connect(t.Context(), pod, at, true); take == nil || err != nil {
 			t.Errorf("not taken ahead: %v", err)
@@ -567,7 +558,7 @@ func TestConnect(t *testing.T) {
 		if !taken {
 			t.Fatal("it is not taken")
 		}
-		program := give(take)
+		program := connected(t, take)
 		if d == ledger {
 			if n := ask(t, program); n != 1 {
 				t.Errorf("it is connection %d", n)
@@ -599,12 +590,73 @@ func TestConnect(t *testing.T) {
 		if take, _ = connect(pod, at); take == nil {
 			t.Fatal("it is not taken")
 		}
-		program = give(take)
+		program = connected(t, take)
 		if _, err := program.Write(append([]byte{0, 0, 0, 8, 4, 210, 22, 47}, "hello\n"...)); err != nil {
 			t.Error(err)
 		} else if line, err := bufio.NewReader(program).ReadString('\n'); err != nil || !strings.HasSuffix(line, "hello\n") {
 			t.Errorf("who speaks TLS hears %q, %v", line, err)
 		}
+	}
+}
+
+// connected is the end of a program that has connected.
+func connected(t *testing.T, take func(net.Conn)) net.Conn {
+	t.Helper()
+	theirs, own, err := socketpair("program")
+	if err != nil {
+		t.Fatal(err)
+	}
+	program, err := net.FileConn(theirs)
+	if err = errors.Join(err, theirs.Close()); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = program.Close() })
+	take(own)
+	return program
+}
+
+// Where a stream waits, a program's first connection is promised before it asks. The stream counts as unused until then; if it
+// is lost meanwhile the program gets a fresh one, and if the server is lost it hears so.
+func TestTheFirstConnectionIsPromised(t *testing.T) {
+	for _, origin := range []string{"node", "sandbox"} {
+		t.Run(origin, func(t *testing.T) {
+			e := newEcho(t)
+			r := newRig(t, e.at(origin))
+			at := netip.MustParseAddrPort(e.Addr().String())
+			r.describe("cart", wants("connect", "ledger"))
+			if origin == "node" {
+				if take, err := r.Connect(t.Context(), pod, at, false); take != nil || err != nil {
+					t.Fatalf("it is taken where none waits: %v", err)
+				}
+			}
+			promise := func() (take func(net.Conn)) {
+				await(t, "it is promised", func() bool {
+					var err error
+					if take, err = r.Connect(t.Context(), pod, at, true); err != nil {
+						t.Fatal(err)
+					}
+					return take != nil
+				})
+				return take
+			}
+			take, again := promise(), promise()
+			if n := ask(t, connected(t, take)); n != 1 {
+				t.Errorf("the program has connection %d", n)
+			}
+			if n := ask(t, connected(t, again)); n < 2 {
+				t.Errorf("another program has connection %d", n)
+			}
+			if origin == "node" {
+				take = promise()
+				_ = e.Close()
+				for _, c := range e.all() {
+					_ = c.Close()
+				}
+				if _, err := connected(t, take).Read(make([]byte, 1)); err == nil {
+					t.Error("a program does not hear that the server is gone")
+				}
+			}
+		})
 	}
 }
 

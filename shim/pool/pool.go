@@ -140,6 +140,14 @@ func (p *Pool[C]) Take(ctx context.Context, k Key) (c C, ok bool) {
 	}
 }
 
+// Waits tells whether a connection waits for the key.
+func (p *Pool[C]) Waits(k Key) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	l := p.lines[k]
+	return l != nil && len(l.waits) > 0
+}
+
 // Correct notes that the program which was the last to take something of the key wanted it of another start: some drivers
 // say bit by bit what they want.
 func (p *Pool[C]) Correct(k Key, start string) {
