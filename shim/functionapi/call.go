@@ -5,7 +5,6 @@ import (
 	"net/http"
 	"net/url"
 	"regexp"
-	"slices"
 	"strconv"
 	"strings"
 
@@ -14,14 +13,11 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/headstart-mesh/headstart/filters/filterapi"
+	"github.com/headstart-mesh/headstart/shim/call"
 	"github.com/headstart-mesh/headstart/shim/nodeapi"
 	"github.com/headstart-mesh/headstart/shim/nodeapi/tracing"
 	"github.com/headstart-mesh/headstart/shim/problem"
 )
-
-// DepthLimit is how deep calls may lead from function to function. AWS stops its functions'
-// loops at 16, too, and no pipeline of ours is near that.
-const DepthLimit = 16
 
 // ownNamespace stands for the caller's own in a call's path. No namespace can be named so.
 const ownNamespace = "-"
@@ -107,70 +103,10 @@ func (h *handler) call(w http.ResponseWriter, r *http.Request, rest string) {
 
 // request is what a gateway would have made of r.
 func (h *handler) request(r *http.Request, id string, t target, o origin) (*http.Request, error) {
-	f, err := h.allowed(r, t)
-	if err != nil {
+	f, err := h.server.config.Function(r.Context(), t.function())
+	if f, err = call.Allowed(t.function(), f, err, h.sandbox.namespace); err != nil {
 		return nil, err
 	}
 	claimed, _ := strconv.Atoi(r.Header.Get(filterapi.HeaderDepth)) // 0 if it is none
-	depth := max(o.depth, claimed)
-	if depth >= DepthLimit {
-		return nil, problem.New(http.StatusLoopDetected, "CallDepthExceeded", "",
-			fmt.Sprintf("functions called each other %d times in a row; a call for another request has to name that request in %s", DepthLimit, filterapi.HeaderRequest))
-	}
-	refs, err := references(t.url, r.Header, f)
-	if err != nil {
-		return nil, err
-	}
-	out := r.Clone(r.Context())
-	out.Trailer = r.Trailer // which gets its values when the body has been read
-	out.URL, out.RequestURI = t.url, ""
-	out.Host = t.name + "." + t.namespace
-	if hosts := f.GetHosts(); len(hosts) > 0 {
-		out.Host = hosts[0]
-	}
-	clean(out.Header)
-	out.Header.Set(filterapi.HeaderRequest, id)
-	out.Header.Set(filterapi.HeaderFunction, f.GetName())
-	out.Header.Set(filterapi.HeaderDepth, strconv.Itoa(depth+1))
-	if caller := h.server.config.Caller(h.sandbox.id); caller != "" { // after clean: nobody says so himself
-		out.Header.Set(filterapi.HeaderCaller, caller)
-	}
-	if ref := refs[""]; ref != "" {
-		out.Header.Set(filterapi.HeaderInput, ref)
-	}
-	if named := refs.String(); named != "" {
-		out.Header.Set(filterapi.HeaderInputs, named)
-	}
-	tracing.Inject(r.Context(), out.Header)
-	return out, nil
-}
-
-// allowed returns the function if the sandbox may call it. Of other namespaces it does not
-// learn which functions they have.
-func (h *handler) allowed(r *http.Request, t target) (*nodeapi.Function, error) {
-	f, err := h.server.config.Function(r.Context(), t.function())
-	own := h.sandbox.namespace
-	if t.namespace == own {
-		return f, err
-	}
-	if err != nil && problem.Of(err).Status != http.StatusNotFound {
-		return nil, err
-	}
-	if err != nil || !slices.Contains(f.GetCallers(), own) {
-		return nil, problem.New(http.StatusForbidden, "CallNotAllowed", filterapi.AnnotationCallers,
-			fmt.Sprintf("no function %s lets functions of namespace %s call it; its annotation %s may name that", t.function(), own, filterapi.AnnotationCallers))
-	}
-	return f, nil
-}
-
-// clean removes what only gateways say (see docs/reference/headers.md), and what a gateway
-// would say of a client.
-func clean(h http.Header) {
-	for name := range h {
-		lower := strings.ToLower(name)
-		if strings.HasPrefix(lower, filterapi.HeaderPrefix) || strings.HasPrefix(lower, "x-envoy-") || strings.Contains(lower, "_") ||
-			strings.HasPrefix(lower, "x-forwarded-") || lower == "forwarded" {
-			delete(h, name)
-		}
-	}
+	return call.Request(r, id, f, t.url, call.By{Function: h.server.config.Caller(h.sandbox.id), Depth: max(o.depth, claimed)})
 }

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/headstart-mesh/headstart/shim/call"
 	"github.com/headstart-mesh/headstart/shim/functionapi"
 	"github.com/headstart-mesh/headstart/shim/nodeapi/tracing"
 	"github.com/headstart-mesh/headstart/shim/sandboxes"
@@ -201,7 +202,7 @@ func TestCallsHaveAnEnd(t *testing.T) {
 			})
 			r.begin("fire-1", id(0), nil, 0)
 			wantProblem(t, r.ask("fire-1", http.MethodPost, "/call/fire", nil, tell(http.Header{"X-Headstart-Request": {id(0)}})...), 508, "CallDepthExceeded", "")
-			if calls != functionapi.DepthLimit {
+			if calls != call.DepthLimit {
 				t.Errorf("%d calls", calls)
 			}
 		})

@@ -6,8 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"runtime/debug"
-	"strings"
 
 	"go.opentelemetry.io/otel"
 	"go.opentelemetry.io/otel/codes"
@@ -16,6 +14,7 @@ import (
 
 	"github.com/headstart-mesh/headstart/filters/filterapi"
 	"github.com/headstart-mesh/headstart/filters/filterapi/reference"
+	"github.com/headstart-mesh/headstart/shim/call"
 	"github.com/headstart-mesh/headstart/shim/nodeapi"
 	"github.com/headstart-mesh/headstart/shim/nodeapi/tracing"
 	"github.com/headstart-mesh/headstart/shim/problem"
@@ -79,11 +78,7 @@ func (d *delivery) send(ctx context.Context, f *nodeapi.Function, id string, ev 
 		p := problem.Of(err)
 		return outcome{status: p.Status, failure: p}
 	}
-	a := newAnswer()
-	if broken := served(d.gateway, a, r); broken != nil {
-		return outcome{status: broken.Status, failure: broken}
-	}
-	return a.outcome()
+	return outcomeOf(call.Do(d.gateway, r, problemMost, true))
 }
 
 // request is the entry's, as the gateway would pass it on.
@@ -106,32 +101,9 @@ func (d *delivery) request(ctx context.Context, f *nodeapi.Function, id string, 
 	if named := references.String(); named != "" {
 		r.Header.Set(filterapi.HeaderInputs, named)
 	}
-	namespace, name, _ := strings.Cut(d.trigger.GetFunction(), "/")
-	r.Host = name + "." + namespace
-	if hosts := f.GetHosts(); len(hosts) > 0 {
-		r.Host = hosts[0]
-	}
+	r.Host = call.Host(f)
 	if f.GetHttp2() { // the function gets it as it came
 		r.Proto, r.ProtoMajor, r.ProtoMinor = "HTTP/2.0", 2, 0
 	}
 	return r, nil
-}
-
-// served has a handler answer, as a server does: a panic is the end of one request, by
-// which handlers also say that an answer is not whole.
-func served(h http.Handler, a *answer, r *http.Request) (broken *problem.Problem) {
-	defer func() {
-		switch e := recover(); {
-		case e == http.ErrAbortHandler && a.failed != nil:
-			broken = a.failed
-		case e == http.ErrAbortHandler:
-			broken = problem.New(
-				http.StatusBadGateway, problem.ReasonFunctionFailed, "", "the function's answer broke off",
-			)
-		case e != nil:
-			broken = problem.Of(fmt.Errorf("panic: %v\n%s", e, debug.Stack()))
-		}
-	}()
-	h.ServeHTTP(a, r)
-	return nil
 }

@@ -2,8 +2,10 @@ package trigger
 
 import (
 	"net/http"
+	"net/http/httptest"
 	"testing"
 
+	"github.com/headstart-mesh/headstart/shim/call"
 	"github.com/headstart-mesh/headstart/shim/problem"
 )
 
@@ -14,13 +16,14 @@ func FuzzOutcome(f *testing.F) {
 	f.Add(500, "text/plain", []byte(`no`))
 	f.Add(99, "application/problem+json", []byte(`null`))
 	f.Fuzz(func(t *testing.T, status int, contentType string, body []byte) {
-		a := newAnswer()
-		a.Header()["Content-Type"] = []string{contentType}
-		a.WriteHeader(status)
-		if n, err := a.Write(body); n != len(body) || err != nil {
-			t.Errorf("written %d of %d: %v", n, len(body), err)
-		}
-		o := a.outcome()
+		function := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			w.Header()["Content-Type"] = []string{contentType}
+			w.WriteHeader(status)
+			if n, err := w.Write(body); n != len(body) || err != nil {
+				t.Errorf("written %d of %d: %v", n, len(body), err)
+			}
+		})
+		o := outcomeOf(call.Do(function, httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/", nil), problemMost, true))
 		want := status
 		if status < http.StatusOK {
 			want = http.StatusOK

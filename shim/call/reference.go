@@ -1,4 +1,4 @@
-package functionapi
+package call
 
 import (
 	"maps"

@@ -1,0 +1,89 @@
+package call
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"runtime/debug"
+
+	"github.com/headstart-mesh/headstart/shim/problem"
+)
+
+// Answer is what has come of a request.
+type Answer struct {
+	Status int
+	Header http.Header
+	// Body is what was kept of it; Cut: there was more.
+	Body []byte
+	Cut  bool
+	// Failed is why there is no answer, or why it broke off, as this node says it; nil: there is one, perhaps with the words of
+	// another node.
+	Failed *problem.Problem
+}
+
+// Do sends a request to the ingress of the node, and waits for its answer, of which it keeps so much. whole: it waits for all of
+// it in any case.
+func Do(ingress http.Handler, r *http.Request, keep int, whole bool) Answer {
+	w := &recorder{Answer: Answer{Header: http.Header{}}, keep: keep, whole: whole}
+	if broken := served(ingress, w, r); broken != nil && w.Answer.Failed == nil && (whole || !w.Cut) {
+		w.Answer.Failed = broken
+	}
+	if w.Status == 0 {
+		w.Status = http.StatusOK // net/http's own default
+	}
+	return w.Answer
+}
+
+// recorder is an http.ResponseWriter that keeps the answer.
+type recorder struct {
+	Answer
+	keep  int
+	whole bool
+}
+
+// Header implements http.ResponseWriter.
+func (w *recorder) Header() http.Header { return w.Answer.Header }
+
+// WriteHeader implements http.ResponseWriter.
+func (w *recorder) WriteHeader(status int) {
+	if w.Status == 0 && status >= http.StatusOK { // the others only announce it
+		w.Status = status
+	}
+}
+
+var errCut = errors.New("no more of the answer is wanted")
+
+// Write implements http.ResponseWriter.
+func (w *recorder) Write(p []byte) (int, error) {
+	w.WriteHeader(http.StatusOK)
+	fits := min(len(p), w.keep-len(w.Body))
+	w.Body = append(w.Body, p[:fits]...)
+	w.Cut = w.Cut || fits < len(p)
+	if w.Cut && !w.whole {
+		return fits, errCut
+	}
+	return len(p), nil
+}
+
+// Flush implements http.Flusher: there is nothing that could wait.
+func (w *recorder) Flush() {}
+
+// Failed takes why there is no answer, or why it ends early: ingress says it, ahead of its panic.
+func (w *recorder) Failed(why error) { w.Answer.Failed = problem.Of(why) }
+
+// served has a handler answer, as a server does: a panic is the end of one request, by
+// which handlers also say that an answer is not whole.
+func served(h http.Handler, w http.ResponseWriter, r *http.Request) (broken *problem.Problem) {
+	defer func() {
+		switch e := recover(); {
+		case e == http.ErrAbortHandler:
+			broken = problem.New(
+				http.StatusBadGateway, problem.ReasonFunctionFailed, "", "the function's answer broke off",
+			)
+		case e != nil:
+			broken = problem.Of(fmt.Errorf("panic: %v\n%s", e, debug.Stack()))
+		}
+	}()
+	h.ServeHTTP(w, r)
+	return nil
+}
