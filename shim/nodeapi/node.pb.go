@@ -4028,7 +4028,9 @@ type Function struct {
 	// True when its programs read the inputs by S3 on the node: they are fetched, and no request waits for them.
 	ReadByS3 bool `protobuf:"varint,241,opt,name=read_by_s3,json=readByS3,proto3" json:"read_by_s3,omitempty"`
 	// True when nodes are to learn what its programs read by S3.
-	S3Learn       bool `protobuf:"varint,242,opt,name=s3_learn,json=s3Learn,proto3" json:"s3_learn,omitempty"`
+	S3Learn bool `protobuf:"varint,242,opt,name=s3_learn,json=s3Learn,proto3" json:"s3_learn,omitempty"`
+	// Set: it has no instances. The daemon of the node where a request enters answers it, by calling other functions.
+	Workflow      *Workflow `protobuf:"bytes,260,opt,name=workflow,proto3" json:"workflow,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -4238,6 +4240,994 @@ func (x *Function) GetS3Learn() bool {
 	return false
 }
 
+func (x *Function) GetWorkflow() *Workflow {
+	if x != nil {
+		return x.Workflow
+	}
+	return nil
+}
+
+// Workflow is a document of the Serverless Workflow DSL 1.0, compiled. Expressions are jq (shim/nodeapi/expression); empty:
+// the value stays as it is.
+type Workflow struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Digest of the document. What is learned of one does not count for another.
+	Revision string `protobuf:"bytes,1,opt,name=revision,proto3" json:"revision,omitempty"`
+	// What the document calls itself.
+	Version       string               `protobuf:"bytes,2,opt,name=version,proto3" json:"version,omitempty"`
+	InputFrom     string               `protobuf:"bytes,3,opt,name=input_from,json=inputFrom,proto3" json:"input_from,omitempty"`
+	OutputAs      string               `protobuf:"bytes,4,opt,name=output_as,json=outputAs,proto3" json:"output_as,omitempty"`
+	Timeout       *durationpb.Duration `protobuf:"bytes,5,opt,name=timeout,proto3" json:"timeout,omitempty"`
+	Tasks         []*Task              `protobuf:"bytes,6,rep,name=tasks,proto3" json:"tasks,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Workflow) Reset() {
+	*x = Workflow{}
+	mi := &file_node_proto_msgTypes[49]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Workflow) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Workflow) ProtoMessage() {}
+
+func (x *Workflow) ProtoReflect() protoreflect.Message {
+	mi := &file_node_proto_msgTypes[49]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Workflow.ProtoReflect.Descriptor instead.
+func (*Workflow) Descriptor() ([]byte, []int) {
+	return file_node_proto_rawDescGZIP(), []int{49}
+}
+
+func (x *Workflow) GetRevision() string {
+	if x != nil {
+		return x.Revision
+	}
+	return ""
+}
+
+func (x *Workflow) GetVersion() string {
+	if x != nil {
+		return x.Version
+	}
+	return ""
+}
+
+func (x *Workflow) GetInputFrom() string {
+	if x != nil {
+		return x.InputFrom
+	}
+	return ""
+}
+
+func (x *Workflow) GetOutputAs() string {
+	if x != nil {
+		return x.OutputAs
+	}
+	return ""
+}
+
+func (x *Workflow) GetTimeout() *durationpb.Duration {
+	if x != nil {
+		return x.Timeout
+	}
+	return nil
+}
+
+func (x *Workflow) GetTasks() []*Task {
+	if x != nil {
+		return x.Tasks
+	}
+	return nil
+}
+
+// Task is one step of a workflow.
+type Task struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Names are unique in a list.
+	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	// Where the document has it (JSON pointer, RFC 6901).
+	Path      string               `protobuf:"bytes,2,opt,name=path,proto3" json:"path,omitempty"`
+	Condition string               `protobuf:"bytes,3,opt,name=condition,proto3" json:"condition,omitempty"`
+	InputFrom string               `protobuf:"bytes,4,opt,name=input_from,json=inputFrom,proto3" json:"input_from,omitempty"`
+	OutputAs  string               `protobuf:"bytes,5,opt,name=output_as,json=outputAs,proto3" json:"output_as,omitempty"`
+	ExportAs  string               `protobuf:"bytes,6,opt,name=export_as,json=exportAs,proto3" json:"export_as,omitempty"`
+	Timeout   *durationpb.Duration `protobuf:"bytes,7,opt,name=timeout,proto3" json:"timeout,omitempty"`
+	// What follows: a task of the same list, "exit" for the end of the list, "end" for that of the workflow; empty: the next one.
+	Then string `protobuf:"bytes,8,opt,name=then,proto3" json:"then,omitempty"`
+	// Types that are valid to be assigned to Kind:
+	//
+	//	*Task_Call
+	//	*Task_Do
+	//	*Task_Switch
+	//	*Task_Fork
+	//	*Task_For
+	//	*Task_Set
+	//	*Task_Try
+	//	*Task_Raise
+	//	*Task_Wait
+	Kind          isTask_Kind `protobuf_oneof:"kind"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Task) Reset() {
+	*x = Task{}
+	mi := &file_node_proto_msgTypes[50]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Task) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Task) ProtoMessage() {}
+
+func (x *Task) ProtoReflect() protoreflect.Message {
+	mi := &file_node_proto_msgTypes[50]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Task.ProtoReflect.Descriptor instead.
+func (*Task) Descriptor() ([]byte, []int) {
+	return file_node_proto_rawDescGZIP(), []int{50}
+}
+
+func (x *Task) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *Task) GetPath() string {
+	if x != nil {
+		return x.Path
+	}
+	return ""
+}
+
+func (x *Task) GetCondition() string {
+	if x != nil {
+		return x.Condition
+	}
+	return ""
+}
+
+func (x *Task) GetInputFrom() string {
+	if x != nil {
+		return x.InputFrom
+	}
+	return ""
+}
+
+func (x *Task) GetOutputAs() string {
+	if x != nil {
+		return x.OutputAs
+	}
+	return ""
+}
+
+func (x *Task) GetExportAs() string {
+	if x != nil {
+		return x.ExportAs
+	}
+	return ""
+}
+
+func (x *Task) GetTimeout() *durationpb.Duration {
+	if x != nil {
+		return x.Timeout
+	}
+	return nil
+}
+
+func (x *Task) GetThen() string {
+	if x != nil {
+		return x.Then
+	}
+	return ""
+}
+
+func (x *Task) GetKind() isTask_Kind {
+	if x != nil {
+		return x.Kind
+	}
+	return nil
+}
+
+func (x *Task) GetCall() *Call {
+	if x != nil {
+		if x, ok := x.Kind.(*Task_Call); ok {
+			return x.Call
+		}
+	}
+	return nil
+}
+
+func (x *Task) GetDo() *TaskList {
+	if x != nil {
+		if x, ok := x.Kind.(*Task_Do); ok {
+			return x.Do
+		}
+	}
+	return nil
+}
+
+func (x *Task) GetSwitch() *Switch {
+	if x != nil {
+		if x, ok := x.Kind.(*Task_Switch); ok {
+			return x.Switch
+		}
+	}
+	return nil
+}
+
+func (x *Task) GetFork() *Fork {
+	if x != nil {
+		if x, ok := x.Kind.(*Task_Fork); ok {
+			return x.Fork
+		}
+	}
+	return nil
+}
+
+func (x *Task) GetFor() *For {
+	if x != nil {
+		if x, ok := x.Kind.(*Task_For); ok {
+			return x.For
+		}
+	}
+	return nil
+}
+
+func (x *Task) GetSet() string {
+	if x != nil {
+		if x, ok := x.Kind.(*Task_Set); ok {
+			return x.Set
+		}
+	}
+	return ""
+}
+
+func (x *Task) GetTry() *Try {
+	if x != nil {
+		if x, ok := x.Kind.(*Task_Try); ok {
+			return x.Try
+		}
+	}
+	return nil
+}
+
+func (x *Task) GetRaise() string {
+	if x != nil {
+		if x, ok := x.Kind.(*Task_Raise); ok {
+			return x.Raise
+		}
+	}
+	return ""
+}
+
+func (x *Task) GetWait() *durationpb.Duration {
+	if x != nil {
+		if x, ok := x.Kind.(*Task_Wait); ok {
+			return x.Wait
+		}
+	}
+	return nil
+}
+
+type isTask_Kind interface {
+	isTask_Kind()
+}
+
+type Task_Call struct {
+	Call *Call `protobuf:"bytes,20,opt,name=call,proto3,oneof"`
+}
+
+type Task_Do struct {
+	Do *TaskList `protobuf:"bytes,21,opt,name=do,proto3,oneof"`
+}
+
+type Task_Switch struct {
+	Switch *Switch `protobuf:"bytes,22,opt,name=switch,proto3,oneof"`
+}
+
+type Task_Fork struct {
+	Fork *Fork `protobuf:"bytes,23,opt,name=fork,proto3,oneof"`
+}
+
+type Task_For struct {
+	For *For `protobuf:"bytes,24,opt,name=for,proto3,oneof"`
+}
+
+type Task_Set struct {
+	// Yields the task's output.
+	Set string `protobuf:"bytes,25,opt,name=set,proto3,oneof"`
+}
+
+type Task_Try struct {
+	Try *Try `protobuf:"bytes,26,opt,name=try,proto3,oneof"`
+}
+
+type Task_Raise struct {
+	// Yields the error: type, status, title, detail.
+	Raise string `protobuf:"bytes,27,opt,name=raise,proto3,oneof"`
+}
+
+type Task_Wait struct {
+	Wait *durationpb.Duration `protobuf:"bytes,28,opt,name=wait,proto3,oneof"`
+}
+
+func (*Task_Call) isTask_Kind() {}
+
+func (*Task_Do) isTask_Kind() {}
+
+func (*Task_Switch) isTask_Kind() {}
+
+func (*Task_Fork) isTask_Kind() {}
+
+func (*Task_For) isTask_Kind() {}
+
+func (*Task_Set) isTask_Kind() {}
+
+func (*Task_Try) isTask_Kind() {}
+
+func (*Task_Raise) isTask_Kind() {}
+
+func (*Task_Wait) isTask_Kind() {}
+
+type TaskList struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Tasks         []*Task                `protobuf:"bytes,1,rep,name=tasks,proto3" json:"tasks,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *TaskList) Reset() {
+	*x = TaskList{}
+	mi := &file_node_proto_msgTypes[51]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TaskList) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TaskList) ProtoMessage() {}
+
+func (x *TaskList) ProtoReflect() protoreflect.Message {
+	mi := &file_node_proto_msgTypes[51]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TaskList.ProtoReflect.Descriptor instead.
+func (*TaskList) Descriptor() ([]byte, []int) {
+	return file_node_proto_rawDescGZIP(), []int{51}
+}
+
+func (x *TaskList) GetTasks() []*Task {
+	if x != nil {
+		return x.Tasks
+	}
+	return nil
+}
+
+// Call is a request by HTTP.
+type Call struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Yields an object: method, url, and perhaps headers, query (objects) and body.
+	Request string `protobuf:"bytes,1,opt,name=request,proto3" json:"request,omitempty"`
+	// What of the answer is the task's output: content, raw or response.
+	Output string `protobuf:"bytes,2,opt,name=output,proto3" json:"output,omitempty"`
+	// True when answers of 300 to 399 are no errors.
+	Redirect      bool `protobuf:"varint,3,opt,name=redirect,proto3" json:"redirect,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Call) Reset() {
+	*x = Call{}
+	mi := &file_node_proto_msgTypes[52]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Call) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Call) ProtoMessage() {}
+
+func (x *Call) ProtoReflect() protoreflect.Message {
+	mi := &file_node_proto_msgTypes[52]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Call.ProtoReflect.Descriptor instead.
+func (*Call) Descriptor() ([]byte, []int) {
+	return file_node_proto_rawDescGZIP(), []int{52}
+}
+
+func (x *Call) GetRequest() string {
+	if x != nil {
+		return x.Request
+	}
+	return ""
+}
+
+func (x *Call) GetOutput() string {
+	if x != nil {
+		return x.Output
+	}
+	return ""
+}
+
+func (x *Call) GetRedirect() bool {
+	if x != nil {
+		return x.Redirect
+	}
+	return false
+}
+
+// Switch goes on with the first case whose condition holds.
+type Switch struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Cases         []*Case                `protobuf:"bytes,1,rep,name=cases,proto3" json:"cases,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Switch) Reset() {
+	*x = Switch{}
+	mi := &file_node_proto_msgTypes[53]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Switch) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Switch) ProtoMessage() {}
+
+func (x *Switch) ProtoReflect() protoreflect.Message {
+	mi := &file_node_proto_msgTypes[53]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Switch.ProtoReflect.Descriptor instead.
+func (*Switch) Descriptor() ([]byte, []int) {
+	return file_node_proto_rawDescGZIP(), []int{53}
+}
+
+func (x *Switch) GetCases() []*Case {
+	if x != nil {
+		return x.Cases
+	}
+	return nil
+}
+
+type Case struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Name  string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	// Empty: it always holds.
+	When string `protobuf:"bytes,2,opt,name=when,proto3" json:"when,omitempty"`
+	// As in Task.
+	Then          string `protobuf:"bytes,3,opt,name=then,proto3" json:"then,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Case) Reset() {
+	*x = Case{}
+	mi := &file_node_proto_msgTypes[54]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Case) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Case) ProtoMessage() {}
+
+func (x *Case) ProtoReflect() protoreflect.Message {
+	mi := &file_node_proto_msgTypes[54]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Case.ProtoReflect.Descriptor instead.
+func (*Case) Descriptor() ([]byte, []int) {
+	return file_node_proto_rawDescGZIP(), []int{54}
+}
+
+func (x *Case) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *Case) GetWhen() string {
+	if x != nil {
+		return x.When
+	}
+	return ""
+}
+
+func (x *Case) GetThen() string {
+	if x != nil {
+		return x.Then
+	}
+	return ""
+}
+
+type Fork struct {
+	state    protoimpl.MessageState `protogen:"open.v1"`
+	Branches []*Task                `protobuf:"bytes,1,rep,name=branches,proto3" json:"branches,omitempty"`
+	// True when the first branch that ends well is the only one that counts.
+	Compete       bool `protobuf:"varint,2,opt,name=compete,proto3" json:"compete,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Fork) Reset() {
+	*x = Fork{}
+	mi := &file_node_proto_msgTypes[55]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Fork) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Fork) ProtoMessage() {}
+
+func (x *Fork) ProtoReflect() protoreflect.Message {
+	mi := &file_node_proto_msgTypes[55]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Fork.ProtoReflect.Descriptor instead.
+func (*Fork) Descriptor() ([]byte, []int) {
+	return file_node_proto_rawDescGZIP(), []int{55}
+}
+
+func (x *Fork) GetBranches() []*Task {
+	if x != nil {
+		return x.Branches
+	}
+	return nil
+}
+
+func (x *Fork) GetCompete() bool {
+	if x != nil {
+		return x.Compete
+	}
+	return false
+}
+
+// For does tasks for each element of an array. The output of one time is the input of the next.
+type For struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Names of variables, with $.
+	Each          string  `protobuf:"bytes,1,opt,name=each,proto3" json:"each,omitempty"`
+	At            string  `protobuf:"bytes,2,opt,name=at,proto3" json:"at,omitempty"`
+	In            string  `protobuf:"bytes,3,opt,name=in,proto3" json:"in,omitempty"`
+	While         string  `protobuf:"bytes,4,opt,name=while,proto3" json:"while,omitempty"`
+	Tasks         []*Task `protobuf:"bytes,5,rep,name=tasks,proto3" json:"tasks,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *For) Reset() {
+	*x = For{}
+	mi := &file_node_proto_msgTypes[56]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *For) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*For) ProtoMessage() {}
+
+func (x *For) ProtoReflect() protoreflect.Message {
+	mi := &file_node_proto_msgTypes[56]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use For.ProtoReflect.Descriptor instead.
+func (*For) Descriptor() ([]byte, []int) {
+	return file_node_proto_rawDescGZIP(), []int{56}
+}
+
+func (x *For) GetEach() string {
+	if x != nil {
+		return x.Each
+	}
+	return ""
+}
+
+func (x *For) GetAt() string {
+	if x != nil {
+		return x.At
+	}
+	return ""
+}
+
+func (x *For) GetIn() string {
+	if x != nil {
+		return x.In
+	}
+	return ""
+}
+
+func (x *For) GetWhile() string {
+	if x != nil {
+		return x.While
+	}
+	return ""
+}
+
+func (x *For) GetTasks() []*Task {
+	if x != nil {
+		return x.Tasks
+	}
+	return nil
+}
+
+type Try struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Tasks []*Task                `protobuf:"bytes,1,rep,name=tasks,proto3" json:"tasks,omitempty"`
+	// Which errors are caught: those that are equal in all that is set.
+	With *ErrorFilter `protobuf:"bytes,2,opt,name=with,proto3" json:"with,omitempty"`
+	// Name of the variable that has the error, with $.
+	As         string `protobuf:"bytes,3,opt,name=as,proto3" json:"as,omitempty"`
+	When       string `protobuf:"bytes,4,opt,name=when,proto3" json:"when,omitempty"`
+	ExceptWhen string `protobuf:"bytes,5,opt,name=except_when,json=exceptWhen,proto3" json:"except_when,omitempty"`
+	Retry      *Retry `protobuf:"bytes,6,opt,name=retry,proto3" json:"retry,omitempty"`
+	// Done when an error is caught, and no more retries are to be made.
+	Catch []*Task `protobuf:"bytes,7,rep,name=catch,proto3" json:"catch,omitempty"`
+	// True when catch is set, though it may be empty.
+	Catches       bool `protobuf:"varint,8,opt,name=catches,proto3" json:"catches,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Try) Reset() {
+	*x = Try{}
+	mi := &file_node_proto_msgTypes[57]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Try) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Try) ProtoMessage() {}
+
+func (x *Try) ProtoReflect() protoreflect.Message {
+	mi := &file_node_proto_msgTypes[57]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Try.ProtoReflect.Descriptor instead.
+func (*Try) Descriptor() ([]byte, []int) {
+	return file_node_proto_rawDescGZIP(), []int{57}
+}
+
+func (x *Try) GetTasks() []*Task {
+	if x != nil {
+		return x.Tasks
+	}
+	return nil
+}
+
+func (x *Try) GetWith() *ErrorFilter {
+	if x != nil {
+		return x.With
+	}
+	return nil
+}
+
+func (x *Try) GetAs() string {
+	if x != nil {
+		return x.As
+	}
+	return ""
+}
+
+func (x *Try) GetWhen() string {
+	if x != nil {
+		return x.When
+	}
+	return ""
+}
+
+func (x *Try) GetExceptWhen() string {
+	if x != nil {
+		return x.ExceptWhen
+	}
+	return ""
+}
+
+func (x *Try) GetRetry() *Retry {
+	if x != nil {
+		return x.Retry
+	}
+	return nil
+}
+
+func (x *Try) GetCatch() []*Task {
+	if x != nil {
+		return x.Catch
+	}
+	return nil
+}
+
+func (x *Try) GetCatches() bool {
+	if x != nil {
+		return x.Catches
+	}
+	return false
+}
+
+type ErrorFilter struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Type          string                 `protobuf:"bytes,1,opt,name=type,proto3" json:"type,omitempty"`
+	Status        int32                  `protobuf:"varint,2,opt,name=status,proto3" json:"status,omitempty"`
+	Instance      string                 `protobuf:"bytes,3,opt,name=instance,proto3" json:"instance,omitempty"`
+	Title         string                 `protobuf:"bytes,4,opt,name=title,proto3" json:"title,omitempty"`
+	Detail        string                 `protobuf:"bytes,5,opt,name=detail,proto3" json:"detail,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ErrorFilter) Reset() {
+	*x = ErrorFilter{}
+	mi := &file_node_proto_msgTypes[58]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ErrorFilter) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ErrorFilter) ProtoMessage() {}
+
+func (x *ErrorFilter) ProtoReflect() protoreflect.Message {
+	mi := &file_node_proto_msgTypes[58]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ErrorFilter.ProtoReflect.Descriptor instead.
+func (*ErrorFilter) Descriptor() ([]byte, []int) {
+	return file_node_proto_rawDescGZIP(), []int{58}
+}
+
+func (x *ErrorFilter) GetType() string {
+	if x != nil {
+		return x.Type
+	}
+	return ""
+}
+
+func (x *ErrorFilter) GetStatus() int32 {
+	if x != nil {
+		return x.Status
+	}
+	return 0
+}
+
+func (x *ErrorFilter) GetInstance() string {
+	if x != nil {
+		return x.Instance
+	}
+	return ""
+}
+
+func (x *ErrorFilter) GetTitle() string {
+	if x != nil {
+		return x.Title
+	}
+	return ""
+}
+
+func (x *ErrorFilter) GetDetail() string {
+	if x != nil {
+		return x.Detail
+	}
+	return ""
+}
+
+type Retry struct {
+	state      protoimpl.MessageState `protogen:"open.v1"`
+	When       string                 `protobuf:"bytes,1,opt,name=when,proto3" json:"when,omitempty"`
+	ExceptWhen string                 `protobuf:"bytes,2,opt,name=except_when,json=exceptWhen,proto3" json:"except_when,omitempty"`
+	Delay      *durationpb.Duration   `protobuf:"bytes,3,opt,name=delay,proto3" json:"delay,omitempty"`
+	// constant, linear or exponential; empty: constant.
+	Backoff string `protobuf:"bytes,4,opt,name=backoff,proto3" json:"backoff,omitempty"`
+	// How many attempts there are at most, and how long they take together; 0: no limit.
+	Attempts int32                `protobuf:"varint,5,opt,name=attempts,proto3" json:"attempts,omitempty"`
+	Duration *durationpb.Duration `protobuf:"bytes,6,opt,name=duration,proto3" json:"duration,omitempty"`
+	// Added to each delay, at random.
+	JitterFrom    *durationpb.Duration `protobuf:"bytes,7,opt,name=jitter_from,json=jitterFrom,proto3" json:"jitter_from,omitempty"`
+	JitterTo      *durationpb.Duration `protobuf:"bytes,8,opt,name=jitter_to,json=jitterTo,proto3" json:"jitter_to,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Retry) Reset() {
+	*x = Retry{}
+	mi := &file_node_proto_msgTypes[59]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Retry) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Retry) ProtoMessage() {}
+
+func (x *Retry) ProtoReflect() protoreflect.Message {
+	mi := &file_node_proto_msgTypes[59]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Retry.ProtoReflect.Descriptor instead.
+func (*Retry) Descriptor() ([]byte, []int) {
+	return file_node_proto_rawDescGZIP(), []int{59}
+}
+
+func (x *Retry) GetWhen() string {
+	if x != nil {
+		return x.When
+	}
+	return ""
+}
+
+func (x *Retry) GetExceptWhen() string {
+	if x != nil {
+		return x.ExceptWhen
+	}
+	return ""
+}
+
+func (x *Retry) GetDelay() *durationpb.Duration {
+	if x != nil {
+		return x.Delay
+	}
+	return nil
+}
+
+func (x *Retry) GetBackoff() string {
+	if x != nil {
+		return x.Backoff
+	}
+	return ""
+}
+
+func (x *Retry) GetAttempts() int32 {
+	if x != nil {
+		return x.Attempts
+	}
+	return 0
+}
+
+func (x *Retry) GetDuration() *durationpb.Duration {
+	if x != nil {
+		return x.Duration
+	}
+	return nil
+}
+
+func (x *Retry) GetJitterFrom() *durationpb.Duration {
+	if x != nil {
+		return x.JitterFrom
+	}
+	return nil
+}
+
+func (x *Retry) GetJitterTo() *durationpb.Duration {
+	if x != nil {
+		return x.JitterTo
+	}
+	return nil
+}
+
 // Store is one store that the operator allows. It names a secret and never
 // holds one.
 type Store struct {
@@ -4271,7 +5261,7 @@ type Store struct {
 
 func (x *Store) Reset() {
 	*x = Store{}
-	mi := &file_node_proto_msgTypes[49]
+	mi := &file_node_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4283,7 +5273,7 @@ func (x *Store) String() string {
 func (*Store) ProtoMessage() {}
 
 func (x *Store) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[49]
+	mi := &file_node_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4296,7 +5286,7 @@ func (x *Store) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Store.ProtoReflect.Descriptor instead.
 func (*Store) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{49}
+	return file_node_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *Store) GetName() string {
@@ -4426,7 +5416,7 @@ type Destination struct {
 
 func (x *Destination) Reset() {
 	*x = Destination{}
-	mi := &file_node_proto_msgTypes[50]
+	mi := &file_node_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4438,7 +5428,7 @@ func (x *Destination) String() string {
 func (*Destination) ProtoMessage() {}
 
 func (x *Destination) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[50]
+	mi := &file_node_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4451,7 +5441,7 @@ func (x *Destination) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Destination.ProtoReflect.Descriptor instead.
 func (*Destination) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{50}
+	return file_node_proto_rawDescGZIP(), []int{61}
 }
 
 func (x *Destination) GetName() string {
@@ -4536,7 +5526,7 @@ type DestinationTLS struct {
 
 func (x *DestinationTLS) Reset() {
 	*x = DestinationTLS{}
-	mi := &file_node_proto_msgTypes[51]
+	mi := &file_node_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4548,7 +5538,7 @@ func (x *DestinationTLS) String() string {
 func (*DestinationTLS) ProtoMessage() {}
 
 func (x *DestinationTLS) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[51]
+	mi := &file_node_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4561,7 +5551,7 @@ func (x *DestinationTLS) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DestinationTLS.ProtoReflect.Descriptor instead.
 func (*DestinationTLS) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{51}
+	return file_node_proto_rawDescGZIP(), []int{62}
 }
 
 func (x *DestinationTLS) GetRoots() string {
@@ -4591,7 +5581,7 @@ type Triggers struct {
 
 func (x *Triggers) Reset() {
 	*x = Triggers{}
-	mi := &file_node_proto_msgTypes[52]
+	mi := &file_node_proto_msgTypes[63]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4603,7 +5593,7 @@ func (x *Triggers) String() string {
 func (*Triggers) ProtoMessage() {}
 
 func (x *Triggers) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[52]
+	mi := &file_node_proto_msgTypes[63]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4616,7 +5606,7 @@ func (x *Triggers) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Triggers.ProtoReflect.Descriptor instead.
 func (*Triggers) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{52}
+	return file_node_proto_rawDescGZIP(), []int{63}
 }
 
 func (x *Triggers) GetTriggers() []*Trigger {
@@ -4655,7 +5645,7 @@ type Trigger struct {
 
 func (x *Trigger) Reset() {
 	*x = Trigger{}
-	mi := &file_node_proto_msgTypes[53]
+	mi := &file_node_proto_msgTypes[64]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4667,7 +5657,7 @@ func (x *Trigger) String() string {
 func (*Trigger) ProtoMessage() {}
 
 func (x *Trigger) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[53]
+	mi := &file_node_proto_msgTypes[64]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4680,7 +5670,7 @@ func (x *Trigger) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Trigger.ProtoReflect.Descriptor instead.
 func (*Trigger) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{53}
+	return file_node_proto_rawDescGZIP(), []int{64}
 }
 
 func (x *Trigger) GetFunction() string {
@@ -4742,7 +5732,7 @@ type StartInstance struct {
 
 func (x *StartInstance) Reset() {
 	*x = StartInstance{}
-	mi := &file_node_proto_msgTypes[54]
+	mi := &file_node_proto_msgTypes[65]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4754,7 +5744,7 @@ func (x *StartInstance) String() string {
 func (*StartInstance) ProtoMessage() {}
 
 func (x *StartInstance) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[54]
+	mi := &file_node_proto_msgTypes[65]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4767,7 +5757,7 @@ func (x *StartInstance) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StartInstance.ProtoReflect.Descriptor instead.
 func (*StartInstance) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{54}
+	return file_node_proto_rawDescGZIP(), []int{65}
 }
 
 func (x *StartInstance) GetId() string {
@@ -4822,7 +5812,7 @@ type StopInstance struct {
 
 func (x *StopInstance) Reset() {
 	*x = StopInstance{}
-	mi := &file_node_proto_msgTypes[55]
+	mi := &file_node_proto_msgTypes[66]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4834,7 +5824,7 @@ func (x *StopInstance) String() string {
 func (*StopInstance) ProtoMessage() {}
 
 func (x *StopInstance) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[55]
+	mi := &file_node_proto_msgTypes[66]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4847,7 +5837,7 @@ func (x *StopInstance) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StopInstance.ProtoReflect.Descriptor instead.
 func (*StopInstance) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{55}
+	return file_node_proto_rawDescGZIP(), []int{66}
 }
 
 func (x *StopInstance) GetId() string {
@@ -4882,7 +5872,7 @@ type Expect struct {
 
 func (x *Expect) Reset() {
 	*x = Expect{}
-	mi := &file_node_proto_msgTypes[56]
+	mi := &file_node_proto_msgTypes[67]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4894,7 +5884,7 @@ func (x *Expect) String() string {
 func (*Expect) ProtoMessage() {}
 
 func (x *Expect) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[56]
+	mi := &file_node_proto_msgTypes[67]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4907,7 +5897,7 @@ func (x *Expect) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Expect.ProtoReflect.Descriptor instead.
 func (*Expect) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{56}
+	return file_node_proto_rawDescGZIP(), []int{67}
 }
 
 func (x *Expect) GetRequest() string {
@@ -4984,7 +5974,7 @@ type Bound struct {
 
 func (x *Bound) Reset() {
 	*x = Bound{}
-	mi := &file_node_proto_msgTypes[57]
+	mi := &file_node_proto_msgTypes[68]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4996,7 +5986,7 @@ func (x *Bound) String() string {
 func (*Bound) ProtoMessage() {}
 
 func (x *Bound) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[57]
+	mi := &file_node_proto_msgTypes[68]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5009,7 +5999,7 @@ func (x *Bound) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Bound.ProtoReflect.Descriptor instead.
 func (*Bound) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{57}
+	return file_node_proto_rawDescGZIP(), []int{68}
 }
 
 func (x *Bound) GetRequest() string {
@@ -5079,7 +6069,7 @@ type Keys struct {
 
 func (x *Keys) Reset() {
 	*x = Keys{}
-	mi := &file_node_proto_msgTypes[58]
+	mi := &file_node_proto_msgTypes[69]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5091,7 +6081,7 @@ func (x *Keys) String() string {
 func (*Keys) ProtoMessage() {}
 
 func (x *Keys) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[58]
+	mi := &file_node_proto_msgTypes[69]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5104,7 +6094,7 @@ func (x *Keys) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Keys.ProtoReflect.Descriptor instead.
 func (*Keys) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{58}
+	return file_node_proto_rawDescGZIP(), []int{69}
 }
 
 func (x *Keys) GetKeys() [][]byte {
@@ -5128,7 +6118,7 @@ type Refused struct {
 
 func (x *Refused) Reset() {
 	*x = Refused{}
-	mi := &file_node_proto_msgTypes[59]
+	mi := &file_node_proto_msgTypes[70]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5140,7 +6130,7 @@ func (x *Refused) String() string {
 func (*Refused) ProtoMessage() {}
 
 func (x *Refused) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[59]
+	mi := &file_node_proto_msgTypes[70]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5153,7 +6143,7 @@ func (x *Refused) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Refused.ProtoReflect.Descriptor instead.
 func (*Refused) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{59}
+	return file_node_proto_rawDescGZIP(), []int{70}
 }
 
 func (x *Refused) GetRequest() string {
@@ -5208,7 +6198,7 @@ type DescribeRequest struct {
 
 func (x *DescribeRequest) Reset() {
 	*x = DescribeRequest{}
-	mi := &file_node_proto_msgTypes[60]
+	mi := &file_node_proto_msgTypes[71]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5220,7 +6210,7 @@ func (x *DescribeRequest) String() string {
 func (*DescribeRequest) ProtoMessage() {}
 
 func (x *DescribeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[60]
+	mi := &file_node_proto_msgTypes[71]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5233,7 +6223,7 @@ func (x *DescribeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DescribeRequest.ProtoReflect.Descriptor instead.
 func (*DescribeRequest) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{60}
+	return file_node_proto_rawDescGZIP(), []int{71}
 }
 
 func (x *DescribeRequest) GetSandbox() string {
@@ -5285,7 +6275,7 @@ type Pod struct {
 
 func (x *Pod) Reset() {
 	*x = Pod{}
-	mi := &file_node_proto_msgTypes[61]
+	mi := &file_node_proto_msgTypes[72]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5297,7 +6287,7 @@ func (x *Pod) String() string {
 func (*Pod) ProtoMessage() {}
 
 func (x *Pod) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[61]
+	mi := &file_node_proto_msgTypes[72]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5310,7 +6300,7 @@ func (x *Pod) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Pod.ProtoReflect.Descriptor instead.
 func (*Pod) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{61}
+	return file_node_proto_rawDescGZIP(), []int{72}
 }
 
 func (x *Pod) GetNamespace() string {
@@ -5351,7 +6341,7 @@ type GoneRequest struct {
 
 func (x *GoneRequest) Reset() {
 	*x = GoneRequest{}
-	mi := &file_node_proto_msgTypes[62]
+	mi := &file_node_proto_msgTypes[73]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5363,7 +6353,7 @@ func (x *GoneRequest) String() string {
 func (*GoneRequest) ProtoMessage() {}
 
 func (x *GoneRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[62]
+	mi := &file_node_proto_msgTypes[73]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5376,7 +6366,7 @@ func (x *GoneRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GoneRequest.ProtoReflect.Descriptor instead.
 func (*GoneRequest) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{62}
+	return file_node_proto_rawDescGZIP(), []int{73}
 }
 
 func (x *GoneRequest) GetSandbox() string {
@@ -5401,7 +6391,7 @@ type GoneResponse struct {
 
 func (x *GoneResponse) Reset() {
 	*x = GoneResponse{}
-	mi := &file_node_proto_msgTypes[63]
+	mi := &file_node_proto_msgTypes[74]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5413,7 +6403,7 @@ func (x *GoneResponse) String() string {
 func (*GoneResponse) ProtoMessage() {}
 
 func (x *GoneResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[63]
+	mi := &file_node_proto_msgTypes[74]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5426,7 +6416,7 @@ func (x *GoneResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GoneResponse.ProtoReflect.Descriptor instead.
 func (*GoneResponse) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{63}
+	return file_node_proto_rawDescGZIP(), []int{74}
 }
 
 type MountsRequest struct {
@@ -5439,7 +6429,7 @@ type MountsRequest struct {
 
 func (x *MountsRequest) Reset() {
 	*x = MountsRequest{}
-	mi := &file_node_proto_msgTypes[64]
+	mi := &file_node_proto_msgTypes[75]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5451,7 +6441,7 @@ func (x *MountsRequest) String() string {
 func (*MountsRequest) ProtoMessage() {}
 
 func (x *MountsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[64]
+	mi := &file_node_proto_msgTypes[75]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5464,7 +6454,7 @@ func (x *MountsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MountsRequest.ProtoReflect.Descriptor instead.
 func (*MountsRequest) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{64}
+	return file_node_proto_rawDescGZIP(), []int{75}
 }
 
 func (x *MountsRequest) GetSandbox() string {
@@ -5491,7 +6481,7 @@ type MountsResponse struct {
 
 func (x *MountsResponse) Reset() {
 	*x = MountsResponse{}
-	mi := &file_node_proto_msgTypes[65]
+	mi := &file_node_proto_msgTypes[76]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5503,7 +6493,7 @@ func (x *MountsResponse) String() string {
 func (*MountsResponse) ProtoMessage() {}
 
 func (x *MountsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[65]
+	mi := &file_node_proto_msgTypes[76]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5516,7 +6506,7 @@ func (x *MountsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MountsResponse.ProtoReflect.Descriptor instead.
 func (*MountsResponse) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{65}
+	return file_node_proto_rawDescGZIP(), []int{76}
 }
 
 func (x *MountsResponse) GetMounts() []*Mount {
@@ -5536,7 +6526,7 @@ type StageRequest struct {
 
 func (x *StageRequest) Reset() {
 	*x = StageRequest{}
-	mi := &file_node_proto_msgTypes[66]
+	mi := &file_node_proto_msgTypes[77]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5548,7 +6538,7 @@ func (x *StageRequest) String() string {
 func (*StageRequest) ProtoMessage() {}
 
 func (x *StageRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[66]
+	mi := &file_node_proto_msgTypes[77]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5561,7 +6551,7 @@ func (x *StageRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StageRequest.ProtoReflect.Descriptor instead.
 func (*StageRequest) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{66}
+	return file_node_proto_rawDescGZIP(), []int{77}
 }
 
 func (x *StageRequest) GetSandbox() string {
@@ -5586,7 +6576,7 @@ type StageResponse struct {
 
 func (x *StageResponse) Reset() {
 	*x = StageResponse{}
-	mi := &file_node_proto_msgTypes[67]
+	mi := &file_node_proto_msgTypes[78]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5598,7 +6588,7 @@ func (x *StageResponse) String() string {
 func (*StageResponse) ProtoMessage() {}
 
 func (x *StageResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[67]
+	mi := &file_node_proto_msgTypes[78]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5611,7 +6601,7 @@ func (x *StageResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StageResponse.ProtoReflect.Descriptor instead.
 func (*StageResponse) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{67}
+	return file_node_proto_rawDescGZIP(), []int{78}
 }
 
 type DescribeResponse struct {
@@ -5636,7 +6626,7 @@ type DescribeResponse struct {
 
 func (x *DescribeResponse) Reset() {
 	*x = DescribeResponse{}
-	mi := &file_node_proto_msgTypes[68]
+	mi := &file_node_proto_msgTypes[79]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5648,7 +6638,7 @@ func (x *DescribeResponse) String() string {
 func (*DescribeResponse) ProtoMessage() {}
 
 func (x *DescribeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[68]
+	mi := &file_node_proto_msgTypes[79]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5661,7 +6651,7 @@ func (x *DescribeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DescribeResponse.ProtoReflect.Descriptor instead.
 func (*DescribeResponse) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{68}
+	return file_node_proto_rawDescGZIP(), []int{79}
 }
 
 func (x *DescribeResponse) GetMounts() []*Mount {
@@ -5734,7 +6724,7 @@ type Endpoint struct {
 
 func (x *Endpoint) Reset() {
 	*x = Endpoint{}
-	mi := &file_node_proto_msgTypes[69]
+	mi := &file_node_proto_msgTypes[80]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5746,7 +6736,7 @@ func (x *Endpoint) String() string {
 func (*Endpoint) ProtoMessage() {}
 
 func (x *Endpoint) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[69]
+	mi := &file_node_proto_msgTypes[80]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5759,7 +6749,7 @@ func (x *Endpoint) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Endpoint.ProtoReflect.Descriptor instead.
 func (*Endpoint) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{69}
+	return file_node_proto_rawDescGZIP(), []int{80}
 }
 
 func (x *Endpoint) GetName() string {
@@ -5795,7 +6785,7 @@ type Mount struct {
 
 func (x *Mount) Reset() {
 	*x = Mount{}
-	mi := &file_node_proto_msgTypes[70]
+	mi := &file_node_proto_msgTypes[81]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5807,7 +6797,7 @@ func (x *Mount) String() string {
 func (*Mount) ProtoMessage() {}
 
 func (x *Mount) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[70]
+	mi := &file_node_proto_msgTypes[81]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5820,7 +6810,7 @@ func (x *Mount) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Mount.ProtoReflect.Descriptor instead.
 func (*Mount) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{70}
+	return file_node_proto_rawDescGZIP(), []int{81}
 }
 
 func (x *Mount) GetSource() string {
@@ -6149,7 +7139,7 @@ const file_node_proto_rawDesc = "" +
 	"\aremoved\x18\x02 \x03(\tR\aremoved\x120\n" +
 	"\x06stores\x18\x03 \x03(\v2\x18.headstart.node.v1.StoreR\x06stores\x12\x12\n" +
 	"\x04more\x18\x04 \x01(\bR\x04more\x12C\n" +
-	"\fdestinations\x18\xfa\x01 \x03(\v2\x1e.headstart.node.v1.DestinationR\fdestinations\"\xee\a\n" +
+	"\fdestinations\x18\xfa\x01 \x03(\v2\x1e.headstart.node.v1.DestinationR\fdestinations\"\xa8\b\n" +
 	"\bFunction\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1e\n" +
 	"\n" +
@@ -6182,13 +7172,90 @@ const file_node_proto_rawDesc = "" +
 	"\x02s3\x18\xf0\x01 \x01(\tR\x02s3\x12\x1d\n" +
 	"\n" +
 	"read_by_s3\x18\xf1\x01 \x01(\bR\breadByS3\x12\x1a\n" +
-	"\bs3_learn\x18\xf2\x01 \x01(\bR\as3Learn\x1a6\n" +
+	"\bs3_learn\x18\xf2\x01 \x01(\bR\as3Learn\x128\n" +
+	"\bworkflow\x18\x84\x02 \x01(\v2\x1b.headstart.node.v1.WorkflowR\bworkflow\x1a6\n" +
 	"\bEnvEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\x1aA\n" +
 	"\x13InputTemplatesEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xcf\x04\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xe0\x01\n" +
+	"\bWorkflow\x12\x1a\n" +
+	"\brevision\x18\x01 \x01(\tR\brevision\x12\x18\n" +
+	"\aversion\x18\x02 \x01(\tR\aversion\x12\x1d\n" +
+	"\n" +
+	"input_from\x18\x03 \x01(\tR\tinputFrom\x12\x1b\n" +
+	"\toutput_as\x18\x04 \x01(\tR\boutputAs\x123\n" +
+	"\atimeout\x18\x05 \x01(\v2\x19.google.protobuf.DurationR\atimeout\x12-\n" +
+	"\x05tasks\x18\x06 \x03(\v2\x17.headstart.node.v1.TaskR\x05tasks\"\xed\x04\n" +
+	"\x04Task\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x12\n" +
+	"\x04path\x18\x02 \x01(\tR\x04path\x12\x1c\n" +
+	"\tcondition\x18\x03 \x01(\tR\tcondition\x12\x1d\n" +
+	"\n" +
+	"input_from\x18\x04 \x01(\tR\tinputFrom\x12\x1b\n" +
+	"\toutput_as\x18\x05 \x01(\tR\boutputAs\x12\x1b\n" +
+	"\texport_as\x18\x06 \x01(\tR\bexportAs\x123\n" +
+	"\atimeout\x18\a \x01(\v2\x19.google.protobuf.DurationR\atimeout\x12\x12\n" +
+	"\x04then\x18\b \x01(\tR\x04then\x12-\n" +
+	"\x04call\x18\x14 \x01(\v2\x17.headstart.node.v1.CallH\x00R\x04call\x12-\n" +
+	"\x02do\x18\x15 \x01(\v2\x1b.headstart.node.v1.TaskListH\x00R\x02do\x123\n" +
+	"\x06switch\x18\x16 \x01(\v2\x19.headstart.node.v1.SwitchH\x00R\x06switch\x12-\n" +
+	"\x04fork\x18\x17 \x01(\v2\x17.headstart.node.v1.ForkH\x00R\x04fork\x12*\n" +
+	"\x03for\x18\x18 \x01(\v2\x16.headstart.node.v1.ForH\x00R\x03for\x12\x12\n" +
+	"\x03set\x18\x19 \x01(\tH\x00R\x03set\x12*\n" +
+	"\x03try\x18\x1a \x01(\v2\x16.headstart.node.v1.TryH\x00R\x03try\x12\x16\n" +
+	"\x05raise\x18\x1b \x01(\tH\x00R\x05raise\x12/\n" +
+	"\x04wait\x18\x1c \x01(\v2\x19.google.protobuf.DurationH\x00R\x04waitB\x06\n" +
+	"\x04kind\"9\n" +
+	"\bTaskList\x12-\n" +
+	"\x05tasks\x18\x01 \x03(\v2\x17.headstart.node.v1.TaskR\x05tasks\"T\n" +
+	"\x04Call\x12\x18\n" +
+	"\arequest\x18\x01 \x01(\tR\arequest\x12\x16\n" +
+	"\x06output\x18\x02 \x01(\tR\x06output\x12\x1a\n" +
+	"\bredirect\x18\x03 \x01(\bR\bredirect\"7\n" +
+	"\x06Switch\x12-\n" +
+	"\x05cases\x18\x01 \x03(\v2\x17.headstart.node.v1.CaseR\x05cases\"B\n" +
+	"\x04Case\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x12\n" +
+	"\x04when\x18\x02 \x01(\tR\x04when\x12\x12\n" +
+	"\x04then\x18\x03 \x01(\tR\x04then\"U\n" +
+	"\x04Fork\x123\n" +
+	"\bbranches\x18\x01 \x03(\v2\x17.headstart.node.v1.TaskR\bbranches\x12\x18\n" +
+	"\acompete\x18\x02 \x01(\bR\acompete\"~\n" +
+	"\x03For\x12\x12\n" +
+	"\x04each\x18\x01 \x01(\tR\x04each\x12\x0e\n" +
+	"\x02at\x18\x02 \x01(\tR\x02at\x12\x0e\n" +
+	"\x02in\x18\x03 \x01(\tR\x02in\x12\x14\n" +
+	"\x05while\x18\x04 \x01(\tR\x05while\x12-\n" +
+	"\x05tasks\x18\x05 \x03(\v2\x17.headstart.node.v1.TaskR\x05tasks\"\xa6\x02\n" +
+	"\x03Try\x12-\n" +
+	"\x05tasks\x18\x01 \x03(\v2\x17.headstart.node.v1.TaskR\x05tasks\x122\n" +
+	"\x04with\x18\x02 \x01(\v2\x1e.headstart.node.v1.ErrorFilterR\x04with\x12\x0e\n" +
+	"\x02as\x18\x03 \x01(\tR\x02as\x12\x12\n" +
+	"\x04when\x18\x04 \x01(\tR\x04when\x12\x1f\n" +
+	"\vexcept_when\x18\x05 \x01(\tR\n" +
+	"exceptWhen\x12.\n" +
+	"\x05retry\x18\x06 \x01(\v2\x18.headstart.node.v1.RetryR\x05retry\x12-\n" +
+	"\x05catch\x18\a \x03(\v2\x17.headstart.node.v1.TaskR\x05catch\x12\x18\n" +
+	"\acatches\x18\b \x01(\bR\acatches\"\x83\x01\n" +
+	"\vErrorFilter\x12\x12\n" +
+	"\x04type\x18\x01 \x01(\tR\x04type\x12\x16\n" +
+	"\x06status\x18\x02 \x01(\x05R\x06status\x12\x1a\n" +
+	"\binstance\x18\x03 \x01(\tR\binstance\x12\x14\n" +
+	"\x05title\x18\x04 \x01(\tR\x05title\x12\x16\n" +
+	"\x06detail\x18\x05 \x01(\tR\x06detail\"\xce\x02\n" +
+	"\x05Retry\x12\x12\n" +
+	"\x04when\x18\x01 \x01(\tR\x04when\x12\x1f\n" +
+	"\vexcept_when\x18\x02 \x01(\tR\n" +
+	"exceptWhen\x12/\n" +
+	"\x05delay\x18\x03 \x01(\v2\x19.google.protobuf.DurationR\x05delay\x12\x18\n" +
+	"\abackoff\x18\x04 \x01(\tR\abackoff\x12\x1a\n" +
+	"\battempts\x18\x05 \x01(\x05R\battempts\x125\n" +
+	"\bduration\x18\x06 \x01(\v2\x19.google.protobuf.DurationR\bduration\x12:\n" +
+	"\vjitter_from\x18\a \x01(\v2\x19.google.protobuf.DurationR\n" +
+	"jitterFrom\x126\n" +
+	"\tjitter_to\x18\b \x01(\v2\x19.google.protobuf.DurationR\bjitterTo\"\xcf\x04\n" +
 	"\x05Store\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1a\n" +
 	"\bendpoint\x18\x02 \x01(\tR\bendpoint\x12\x16\n" +
@@ -6377,7 +7444,7 @@ func file_node_proto_rawDescGZIP() []byte {
 }
 
 var file_node_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_node_proto_msgTypes = make([]protoimpl.MessageInfo, 85)
+var file_node_proto_msgTypes = make([]protoimpl.MessageInfo, 96)
 var file_node_proto_goTypes = []any{
 	(Phase)(0),                    // 0: headstart.node.v1.Phase
 	(CacheVerb)(0),                // 1: headstart.node.v1.CacheVerb
@@ -6430,44 +7497,55 @@ var file_node_proto_goTypes = []any{
 	(*Functions)(nil),             // 48: headstart.node.v1.Functions
 	(*FunctionChanges)(nil),       // 49: headstart.node.v1.FunctionChanges
 	(*Function)(nil),              // 50: headstart.node.v1.Function
-	(*Store)(nil),                 // 51: headstart.node.v1.Store
-	(*Destination)(nil),           // 52: headstart.node.v1.Destination
-	(*DestinationTLS)(nil),        // 53: headstart.node.v1.DestinationTLS
-	(*Triggers)(nil),              // 54: headstart.node.v1.Triggers
-	(*Trigger)(nil),               // 55: headstart.node.v1.Trigger
-	(*StartInstance)(nil),         // 56: headstart.node.v1.StartInstance
-	(*StopInstance)(nil),          // 57: headstart.node.v1.StopInstance
-	(*Expect)(nil),                // 58: headstart.node.v1.Expect
-	(*Bound)(nil),                 // 59: headstart.node.v1.Bound
-	(*Keys)(nil),                  // 60: headstart.node.v1.Keys
-	(*Refused)(nil),               // 61: headstart.node.v1.Refused
-	(*DescribeRequest)(nil),       // 62: headstart.node.v1.DescribeRequest
-	(*Pod)(nil),                   // 63: headstart.node.v1.Pod
-	(*GoneRequest)(nil),           // 64: headstart.node.v1.GoneRequest
-	(*GoneResponse)(nil),          // 65: headstart.node.v1.GoneResponse
-	(*MountsRequest)(nil),         // 66: headstart.node.v1.MountsRequest
-	(*MountsResponse)(nil),        // 67: headstart.node.v1.MountsResponse
-	(*StageRequest)(nil),          // 68: headstart.node.v1.StageRequest
-	(*StageResponse)(nil),         // 69: headstart.node.v1.StageResponse
-	(*DescribeResponse)(nil),      // 70: headstart.node.v1.DescribeResponse
-	(*Endpoint)(nil),              // 71: headstart.node.v1.Endpoint
-	(*Mount)(nil),                 // 72: headstart.node.v1.Mount
-	nil,                           // 73: headstart.node.v1.Activate.InputsEntry
-	nil,                           // 74: headstart.node.v1.Connections.KindsEntry
-	nil,                           // 75: headstart.node.v1.Load.InFlightEntry
-	nil,                           // 76: headstart.node.v1.EndpointSignals.NamedMetricsEntry
-	nil,                           // 77: headstart.node.v1.FunctionSignals.NamedMetricsEntry
-	nil,                           // 78: headstart.node.v1.Function.EnvEntry
-	nil,                           // 79: headstart.node.v1.Function.InputTemplatesEntry
-	nil,                           // 80: headstart.node.v1.Store.FreshEntry
-	nil,                           // 81: headstart.node.v1.Store.WriteEntry
-	nil,                           // 82: headstart.node.v1.Trigger.InputsEntry
-	nil,                           // 83: headstart.node.v1.Expect.InputsEntry
-	nil,                           // 84: headstart.node.v1.Bound.RelayHeadersEntry
-	nil,                           // 85: headstart.node.v1.DescribeResponse.EnvEntry
-	nil,                           // 86: headstart.node.v1.Endpoint.EnvEntry
-	(*durationpb.Duration)(nil),   // 87: google.protobuf.Duration
-	(*timestamppb.Timestamp)(nil), // 88: google.protobuf.Timestamp
+	(*Workflow)(nil),              // 51: headstart.node.v1.Workflow
+	(*Task)(nil),                  // 52: headstart.node.v1.Task
+	(*TaskList)(nil),              // 53: headstart.node.v1.TaskList
+	(*Call)(nil),                  // 54: headstart.node.v1.Call
+	(*Switch)(nil),                // 55: headstart.node.v1.Switch
+	(*Case)(nil),                  // 56: headstart.node.v1.Case
+	(*Fork)(nil),                  // 57: headstart.node.v1.Fork
+	(*For)(nil),                   // 58: headstart.node.v1.For
+	(*Try)(nil),                   // 59: headstart.node.v1.Try
+	(*ErrorFilter)(nil),           // 60: headstart.node.v1.ErrorFilter
+	(*Retry)(nil),                 // 61: headstart.node.v1.Retry
+	(*Store)(nil),                 // 62: headstart.node.v1.Store
+	(*Destination)(nil),           // 63: headstart.node.v1.Destination
+	(*DestinationTLS)(nil),        // 64: headstart.node.v1.DestinationTLS
+	(*Triggers)(nil),              // 65: headstart.node.v1.Triggers
+	(*Trigger)(nil),               // 66: headstart.node.v1.Trigger
+	(*StartInstance)(nil),         // 67: headstart.node.v1.StartInstance
+	(*StopInstance)(nil),          // 68: headstart.node.v1.StopInstance
+	(*Expect)(nil),                // 69: headstart.node.v1.Expect
+	(*Bound)(nil),                 // 70: headstart.node.v1.Bound
+	(*Keys)(nil),                  // 71: headstart.node.v1.Keys
+	(*Refused)(nil),               // 72: headstart.node.v1.Refused
+	(*DescribeRequest)(nil),       // 73: headstart.node.v1.DescribeRequest
+	(*Pod)(nil),                   // 74: headstart.node.v1.Pod
+	(*GoneRequest)(nil),           // 75: headstart.node.v1.GoneRequest
+	(*GoneResponse)(nil),          // 76: headstart.node.v1.GoneResponse
+	(*MountsRequest)(nil),         // 77: headstart.node.v1.MountsRequest
+	(*MountsResponse)(nil),        // 78: headstart.node.v1.MountsResponse
+	(*StageRequest)(nil),          // 79: headstart.node.v1.StageRequest
+	(*StageResponse)(nil),         // 80: headstart.node.v1.StageResponse
+	(*DescribeResponse)(nil),      // 81: headstart.node.v1.DescribeResponse
+	(*Endpoint)(nil),              // 82: headstart.node.v1.Endpoint
+	(*Mount)(nil),                 // 83: headstart.node.v1.Mount
+	nil,                           // 84: headstart.node.v1.Activate.InputsEntry
+	nil,                           // 85: headstart.node.v1.Connections.KindsEntry
+	nil,                           // 86: headstart.node.v1.Load.InFlightEntry
+	nil,                           // 87: headstart.node.v1.EndpointSignals.NamedMetricsEntry
+	nil,                           // 88: headstart.node.v1.FunctionSignals.NamedMetricsEntry
+	nil,                           // 89: headstart.node.v1.Function.EnvEntry
+	nil,                           // 90: headstart.node.v1.Function.InputTemplatesEntry
+	nil,                           // 91: headstart.node.v1.Store.FreshEntry
+	nil,                           // 92: headstart.node.v1.Store.WriteEntry
+	nil,                           // 93: headstart.node.v1.Trigger.InputsEntry
+	nil,                           // 94: headstart.node.v1.Expect.InputsEntry
+	nil,                           // 95: headstart.node.v1.Bound.RelayHeadersEntry
+	nil,                           // 96: headstart.node.v1.DescribeResponse.EnvEntry
+	nil,                           // 97: headstart.node.v1.Endpoint.EnvEntry
+	(*durationpb.Duration)(nil),   // 98: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil), // 99: google.protobuf.Timestamp
 }
 var file_node_proto_depIdxs = []int32{
 	6,   // 0: headstart.node.v1.NodeMessage.register:type_name -> headstart.node.v1.Register
@@ -6485,111 +7563,134 @@ var file_node_proto_depIdxs = []int32{
 	41,  // 12: headstart.node.v1.NodeMessage.destination_problems:type_name -> headstart.node.v1.DestinationProblems
 	43,  // 13: headstart.node.v1.NodeMessage.unused:type_name -> headstart.node.v1.Unused
 	48,  // 14: headstart.node.v1.ControlMessage.functions:type_name -> headstart.node.v1.Functions
-	56,  // 15: headstart.node.v1.ControlMessage.start:type_name -> headstart.node.v1.StartInstance
-	57,  // 16: headstart.node.v1.ControlMessage.stop:type_name -> headstart.node.v1.StopInstance
-	58,  // 17: headstart.node.v1.ControlMessage.expect:type_name -> headstart.node.v1.Expect
-	59,  // 18: headstart.node.v1.ControlMessage.bound:type_name -> headstart.node.v1.Bound
-	61,  // 19: headstart.node.v1.ControlMessage.refused:type_name -> headstart.node.v1.Refused
+	67,  // 15: headstart.node.v1.ControlMessage.start:type_name -> headstart.node.v1.StartInstance
+	68,  // 16: headstart.node.v1.ControlMessage.stop:type_name -> headstart.node.v1.StopInstance
+	69,  // 17: headstart.node.v1.ControlMessage.expect:type_name -> headstart.node.v1.Expect
+	70,  // 18: headstart.node.v1.ControlMessage.bound:type_name -> headstart.node.v1.Bound
+	72,  // 19: headstart.node.v1.ControlMessage.refused:type_name -> headstart.node.v1.Refused
 	9,   // 20: headstart.node.v1.ControlMessage.instances:type_name -> headstart.node.v1.Instances
-	54,  // 21: headstart.node.v1.ControlMessage.triggers:type_name -> headstart.node.v1.Triggers
+	65,  // 21: headstart.node.v1.ControlMessage.triggers:type_name -> headstart.node.v1.Triggers
 	16,  // 22: headstart.node.v1.ControlMessage.neighbours:type_name -> headstart.node.v1.Neighbours
 	27,  // 23: headstart.node.v1.ControlMessage.in_charge:type_name -> headstart.node.v1.InCharge
 	28,  // 24: headstart.node.v1.ControlMessage.confirm:type_name -> headstart.node.v1.Confirm
-	60,  // 25: headstart.node.v1.ControlMessage.keys:type_name -> headstart.node.v1.Keys
+	71,  // 25: headstart.node.v1.ControlMessage.keys:type_name -> headstart.node.v1.Keys
 	49,  // 26: headstart.node.v1.ControlMessage.function_changes:type_name -> headstart.node.v1.FunctionChanges
 	18,  // 27: headstart.node.v1.ControlMessage.site:type_name -> headstart.node.v1.Site
 	19,  // 28: headstart.node.v1.ControlMessage.passes:type_name -> headstart.node.v1.Passes
 	21,  // 29: headstart.node.v1.ControlMessage.cache_call:type_name -> headstart.node.v1.CacheCall
 	46,  // 30: headstart.node.v1.ControlMessage.allowances:type_name -> headstart.node.v1.Allowances
 	8,   // 31: headstart.node.v1.Register.instances:type_name -> headstart.node.v1.InstanceStatus
-	73,  // 32: headstart.node.v1.Activate.inputs:type_name -> headstart.node.v1.Activate.InputsEntry
+	84,  // 32: headstart.node.v1.Activate.inputs:type_name -> headstart.node.v1.Activate.InputsEntry
 	0,   // 33: headstart.node.v1.InstanceStatus.phase:type_name -> headstart.node.v1.Phase
 	8,   // 34: headstart.node.v1.Instances.instances:type_name -> headstart.node.v1.InstanceStatus
 	13,  // 35: headstart.node.v1.Instances.jobs:type_name -> headstart.node.v1.Job
 	11,  // 36: headstart.node.v1.Instances.volumes:type_name -> headstart.node.v1.Volumes
 	10,  // 37: headstart.node.v1.Instances.connections:type_name -> headstart.node.v1.Connections
-	74,  // 38: headstart.node.v1.Connections.kinds:type_name -> headstart.node.v1.Connections.KindsEntry
+	85,  // 38: headstart.node.v1.Connections.kinds:type_name -> headstart.node.v1.Connections.KindsEntry
 	12,  // 39: headstart.node.v1.Volumes.volumes:type_name -> headstart.node.v1.Volume
-	87,  // 40: headstart.node.v1.Volumes.wait:type_name -> google.protobuf.Duration
-	61,  // 41: headstart.node.v1.Volumes.refused:type_name -> headstart.node.v1.Refused
-	87,  // 42: headstart.node.v1.Job.ready_timeout:type_name -> google.protobuf.Duration
-	61,  // 43: headstart.node.v1.Job.refused:type_name -> headstart.node.v1.Refused
-	75,  // 44: headstart.node.v1.Load.in_flight:type_name -> headstart.node.v1.Load.InFlightEntry
-	88,  // 45: headstart.node.v1.Event.at:type_name -> google.protobuf.Timestamp
+	98,  // 40: headstart.node.v1.Volumes.wait:type_name -> google.protobuf.Duration
+	72,  // 41: headstart.node.v1.Volumes.refused:type_name -> headstart.node.v1.Refused
+	98,  // 42: headstart.node.v1.Job.ready_timeout:type_name -> google.protobuf.Duration
+	72,  // 43: headstart.node.v1.Job.refused:type_name -> headstart.node.v1.Refused
+	86,  // 44: headstart.node.v1.Load.in_flight:type_name -> headstart.node.v1.Load.InFlightEntry
+	99,  // 45: headstart.node.v1.Event.at:type_name -> google.protobuf.Timestamp
 	17,  // 46: headstart.node.v1.Neighbours.neighbours:type_name -> headstart.node.v1.Neighbour
 	17,  // 47: headstart.node.v1.Site.members:type_name -> headstart.node.v1.Neighbour
 	20,  // 48: headstart.node.v1.Passes.passes:type_name -> headstart.node.v1.Pass
 	1,   // 49: headstart.node.v1.CacheCall.verb:type_name -> headstart.node.v1.CacheVerb
 	23,  // 50: headstart.node.v1.CacheAnswer.entries:type_name -> headstart.node.v1.CacheEntry
-	61,  // 51: headstart.node.v1.CacheAnswer.refused:type_name -> headstart.node.v1.Refused
+	72,  // 51: headstart.node.v1.CacheAnswer.refused:type_name -> headstart.node.v1.Refused
 	24,  // 52: headstart.node.v1.CacheEntry.advice:type_name -> headstart.node.v1.Advice
 	26,  // 53: headstart.node.v1.Keeps.volumes:type_name -> headstart.node.v1.KeptVolume
 	30,  // 54: headstart.node.v1.RoundTrips.coordinate:type_name -> headstart.node.v1.Coordinate
 	32,  // 55: headstart.node.v1.RoundTrips.measured:type_name -> headstart.node.v1.RoundTrip
-	87,  // 56: headstart.node.v1.RoundTrip.age:type_name -> google.protobuf.Duration
+	98,  // 56: headstart.node.v1.RoundTrip.age:type_name -> google.protobuf.Duration
 	36,  // 57: headstart.node.v1.Signals.functions:type_name -> headstart.node.v1.FunctionSignals
 	34,  // 58: headstart.node.v1.Signals.routed:type_name -> headstart.node.v1.RoutedSignals
 	35,  // 59: headstart.node.v1.RoutedSignals.endpoints:type_name -> headstart.node.v1.EndpointSignals
-	76,  // 60: headstart.node.v1.EndpointSignals.named_metrics:type_name -> headstart.node.v1.EndpointSignals.NamedMetricsEntry
-	77,  // 61: headstart.node.v1.FunctionSignals.named_metrics:type_name -> headstart.node.v1.FunctionSignals.NamedMetricsEntry
+	87,  // 60: headstart.node.v1.EndpointSignals.named_metrics:type_name -> headstart.node.v1.EndpointSignals.NamedMetricsEntry
+	88,  // 61: headstart.node.v1.FunctionSignals.named_metrics:type_name -> headstart.node.v1.FunctionSignals.NamedMetricsEntry
 	38,  // 62: headstart.node.v1.GatewayRefusals.refusals:type_name -> headstart.node.v1.GatewayRefusal
 	40,  // 63: headstart.node.v1.StoreProblems.problems:type_name -> headstart.node.v1.StoreProblem
 	42,  // 64: headstart.node.v1.DestinationProblems.problems:type_name -> headstart.node.v1.DestinationProblem
 	44,  // 65: headstart.node.v1.Unused.destinations:type_name -> headstart.node.v1.UnusedConnections
 	45,  // 66: headstart.node.v1.UnusedConnections.functions:type_name -> headstart.node.v1.PooledFunction
-	87,  // 67: headstart.node.v1.PooledFunction.setup:type_name -> google.protobuf.Duration
-	87,  // 68: headstart.node.v1.PooledFunction.oldest:type_name -> google.protobuf.Duration
-	87,  // 69: headstart.node.v1.Allowances.expires_in:type_name -> google.protobuf.Duration
+	98,  // 67: headstart.node.v1.PooledFunction.setup:type_name -> google.protobuf.Duration
+	98,  // 68: headstart.node.v1.PooledFunction.oldest:type_name -> google.protobuf.Duration
+	98,  // 69: headstart.node.v1.Allowances.expires_in:type_name -> google.protobuf.Duration
 	47,  // 70: headstart.node.v1.Allowances.destinations:type_name -> headstart.node.v1.Allowance
 	50,  // 71: headstart.node.v1.Functions.functions:type_name -> headstart.node.v1.Function
-	51,  // 72: headstart.node.v1.Functions.stores:type_name -> headstart.node.v1.Store
-	52,  // 73: headstart.node.v1.Functions.destinations:type_name -> headstart.node.v1.Destination
+	62,  // 72: headstart.node.v1.Functions.stores:type_name -> headstart.node.v1.Store
+	63,  // 73: headstart.node.v1.Functions.destinations:type_name -> headstart.node.v1.Destination
 	50,  // 74: headstart.node.v1.FunctionChanges.functions:type_name -> headstart.node.v1.Function
-	51,  // 75: headstart.node.v1.FunctionChanges.stores:type_name -> headstart.node.v1.Store
-	52,  // 76: headstart.node.v1.FunctionChanges.destinations:type_name -> headstart.node.v1.Destination
-	78,  // 77: headstart.node.v1.Function.env:type_name -> headstart.node.v1.Function.EnvEntry
-	87,  // 78: headstart.node.v1.Function.ready_timeout:type_name -> google.protobuf.Duration
-	87,  // 79: headstart.node.v1.Function.request_timeout:type_name -> google.protobuf.Duration
-	79,  // 80: headstart.node.v1.Function.input_templates:type_name -> headstart.node.v1.Function.InputTemplatesEntry
-	80,  // 81: headstart.node.v1.Store.fresh:type_name -> headstart.node.v1.Store.FreshEntry
-	81,  // 82: headstart.node.v1.Store.write:type_name -> headstart.node.v1.Store.WriteEntry
-	53,  // 83: headstart.node.v1.Destination.tls:type_name -> headstart.node.v1.DestinationTLS
-	55,  // 84: headstart.node.v1.Triggers.triggers:type_name -> headstart.node.v1.Trigger
-	82,  // 85: headstart.node.v1.Trigger.inputs:type_name -> headstart.node.v1.Trigger.InputsEntry
-	50,  // 86: headstart.node.v1.StartInstance.function:type_name -> headstart.node.v1.Function
-	13,  // 87: headstart.node.v1.StartInstance.job:type_name -> headstart.node.v1.Job
-	11,  // 88: headstart.node.v1.StartInstance.volumes:type_name -> headstart.node.v1.Volumes
-	10,  // 89: headstart.node.v1.StartInstance.connections:type_name -> headstart.node.v1.Connections
-	87,  // 90: headstart.node.v1.StopInstance.grace:type_name -> google.protobuf.Duration
-	83,  // 91: headstart.node.v1.Expect.inputs:type_name -> headstart.node.v1.Expect.InputsEntry
-	84,  // 92: headstart.node.v1.Bound.relay_headers:type_name -> headstart.node.v1.Bound.RelayHeadersEntry
-	63,  // 93: headstart.node.v1.DescribeRequest.pod:type_name -> headstart.node.v1.Pod
-	63,  // 94: headstart.node.v1.GoneRequest.pod:type_name -> headstart.node.v1.Pod
-	63,  // 95: headstart.node.v1.MountsRequest.pod:type_name -> headstart.node.v1.Pod
-	72,  // 96: headstart.node.v1.MountsResponse.mounts:type_name -> headstart.node.v1.Mount
-	63,  // 97: headstart.node.v1.StageRequest.pod:type_name -> headstart.node.v1.Pod
-	72,  // 98: headstart.node.v1.DescribeResponse.mounts:type_name -> headstart.node.v1.Mount
-	85,  // 99: headstart.node.v1.DescribeResponse.env:type_name -> headstart.node.v1.DescribeResponse.EnvEntry
-	71,  // 100: headstart.node.v1.DescribeResponse.endpoints:type_name -> headstart.node.v1.Endpoint
-	86,  // 101: headstart.node.v1.Endpoint.env:type_name -> headstart.node.v1.Endpoint.EnvEntry
-	87,  // 102: headstart.node.v1.Store.FreshEntry.value:type_name -> google.protobuf.Duration
-	4,   // 103: headstart.node.v1.ControlPlane.Connect:input_type -> headstart.node.v1.NodeMessage
-	2,   // 104: headstart.node.v1.Identity.Issue:input_type -> headstart.node.v1.IssueRequest
-	62,  // 105: headstart.node.v1.Sandboxes.Describe:input_type -> headstart.node.v1.DescribeRequest
-	64,  // 106: headstart.node.v1.Sandboxes.Gone:input_type -> headstart.node.v1.GoneRequest
-	66,  // 107: headstart.node.v1.Sandboxes.Mounts:input_type -> headstart.node.v1.MountsRequest
-	68,  // 108: headstart.node.v1.Sandboxes.Stage:input_type -> headstart.node.v1.StageRequest
-	5,   // 109: headstart.node.v1.ControlPlane.Connect:output_type -> headstart.node.v1.ControlMessage
-	3,   // 110: headstart.node.v1.Identity.Issue:output_type -> headstart.node.v1.IssueResponse
-	70,  // 111: headstart.node.v1.Sandboxes.Describe:output_type -> headstart.node.v1.DescribeResponse
-	65,  // 112: headstart.node.v1.Sandboxes.Gone:output_type -> headstart.node.v1.GoneResponse
-	67,  // 113: headstart.node.v1.Sandboxes.Mounts:output_type -> headstart.node.v1.MountsResponse
-	69,  // 114: headstart.node.v1.Sandboxes.Stage:output_type -> headstart.node.v1.StageResponse
-	109, // [109:115] is the sub-list for method output_type
-	103, // [103:109] is the sub-list for method input_type
-	103, // [103:103] is the sub-list for extension type_name
-	103, // [103:103] is the sub-list for extension extendee
-	0,   // [0:103] is the sub-list for field type_name
+	62,  // 75: headstart.node.v1.FunctionChanges.stores:type_name -> headstart.node.v1.Store
+	63,  // 76: headstart.node.v1.FunctionChanges.destinations:type_name -> headstart.node.v1.Destination
+	89,  // 77: headstart.node.v1.Function.env:type_name -> headstart.node.v1.Function.EnvEntry
+	98,  // 78: headstart.node.v1.Function.ready_timeout:type_name -> google.protobuf.Duration
+	98,  // 79: headstart.node.v1.Function.request_timeout:type_name -> google.protobuf.Duration
+	90,  // 80: headstart.node.v1.Function.input_templates:type_name -> headstart.node.v1.Function.InputTemplatesEntry
+	51,  // 81: headstart.node.v1.Function.workflow:type_name -> headstart.node.v1.Workflow
+	98,  // 82: headstart.node.v1.Workflow.timeout:type_name -> google.protobuf.Duration
+	52,  // 83: headstart.node.v1.Workflow.tasks:type_name -> headstart.node.v1.Task
+	98,  // 84: headstart.node.v1.Task.timeout:type_name -> google.protobuf.Duration
+	54,  // 85: headstart.node.v1.Task.call:type_name -> headstart.node.v1.Call
+	53,  // 86: headstart.node.v1.Task.do:type_name -> headstart.node.v1.TaskList
+	55,  // 87: headstart.node.v1.Task.switch:type_name -> headstart.node.v1.Switch
+	57,  // 88: headstart.node.v1.Task.fork:type_name -> headstart.node.v1.Fork
+	58,  // 89: headstart.node.v1.Task.for:type_name -> headstart.node.v1.For
+	59,  // 90: headstart.node.v1.Task.try:type_name -> headstart.node.v1.Try
+	98,  // 91: headstart.node.v1.Task.wait:type_name -> google.protobuf.Duration
+	52,  // 92: headstart.node.v1.TaskList.tasks:type_name -> headstart.node.v1.Task
+	56,  // 93: headstart.node.v1.Switch.cases:type_name -> headstart.node.v1.Case
+	52,  // 94: headstart.node.v1.Fork.branches:type_name -> headstart.node.v1.Task
+	52,  // 95: headstart.node.v1.For.tasks:type_name -> headstart.node.v1.Task
+	52,  // 96: headstart.node.v1.Try.tasks:type_name -> headstart.node.v1.Task
+	60,  // 97: headstart.node.v1.Try.with:type_name -> headstart.node.v1.ErrorFilter
+	61,  // 98: headstart.node.v1.Try.retry:type_name -> headstart.node.v1.Retry
+	52,  // 99: headstart.node.v1.Try.catch:type_name -> headstart.node.v1.Task
+	98,  // 100: headstart.node.v1.Retry.delay:type_name -> google.protobuf.Duration
+	98,  // 101: headstart.node.v1.Retry.duration:type_name -> google.protobuf.Duration
+	98,  // 102: headstart.node.v1.Retry.jitter_from:type_name -> google.protobuf.Duration
+	98,  // 103: headstart.node.v1.Retry.jitter_to:type_name -> google.protobuf.Duration
+	91,  // 104: headstart.node.v1.Store.fresh:type_name -> headstart.node.v1.Store.FreshEntry
+	92,  // 105: headstart.node.v1.Store.write:type_name -> headstart.node.v1.Store.WriteEntry
+	64,  // 106: headstart.node.v1.Destination.tls:type_name -> headstart.node.v1.DestinationTLS
+	66,  // 107: headstart.node.v1.Triggers.triggers:type_name -> headstart.node.v1.Trigger
+	93,  // 108: headstart.node.v1.Trigger.inputs:type_name -> headstart.node.v1.Trigger.InputsEntry
+	50,  // 109: headstart.node.v1.StartInstance.function:type_name -> headstart.node.v1.Function
+	13,  // 110: headstart.node.v1.StartInstance.job:type_name -> headstart.node.v1.Job
+	11,  // 111: headstart.node.v1.StartInstance.volumes:type_name -> headstart.node.v1.Volumes
+	10,  // 112: headstart.node.v1.StartInstance.connections:type_name -> headstart.node.v1.Connections
+	98,  // 113: headstart.node.v1.StopInstance.grace:type_name -> google.protobuf.Duration
+	94,  // 114: headstart.node.v1.Expect.inputs:type_name -> headstart.node.v1.Expect.InputsEntry
+	95,  // 115: headstart.node.v1.Bound.relay_headers:type_name -> headstart.node.v1.Bound.RelayHeadersEntry
+	74,  // 116: headstart.node.v1.DescribeRequest.pod:type_name -> headstart.node.v1.Pod
+	74,  // 117: headstart.node.v1.GoneRequest.pod:type_name -> headstart.node.v1.Pod
+	74,  // 118: headstart.node.v1.MountsRequest.pod:type_name -> headstart.node.v1.Pod
+	83,  // 119: headstart.node.v1.MountsResponse.mounts:type_name -> headstart.node.v1.Mount
+	74,  // 120: headstart.node.v1.StageRequest.pod:type_name -> headstart.node.v1.Pod
+	83,  // 121: headstart.node.v1.DescribeResponse.mounts:type_name -> headstart.node.v1.Mount
+	96,  // 122: headstart.node.v1.DescribeResponse.env:type_name -> headstart.node.v1.DescribeResponse.EnvEntry
+	82,  // 123: headstart.node.v1.DescribeResponse.endpoints:type_name -> headstart.node.v1.Endpoint
+	97,  // 124: headstart.node.v1.Endpoint.env:type_name -> headstart.node.v1.Endpoint.EnvEntry
+	98,  // 125: headstart.node.v1.Store.FreshEntry.value:type_name -> google.protobuf.Duration
+	4,   // 126: headstart.node.v1.ControlPlane.Connect:input_type -> headstart.node.v1.NodeMessage
+	2,   // 127: headstart.node.v1.Identity.Issue:input_type -> headstart.node.v1.IssueRequest
+	73,  // 128: headstart.node.v1.Sandboxes.Describe:input_type -> headstart.node.v1.DescribeRequest
+	75,  // 129: headstart.node.v1.Sandboxes.Gone:input_type -> headstart.node.v1.GoneRequest
+	77,  // 130: headstart.node.v1.Sandboxes.Mounts:input_type -> headstart.node.v1.MountsRequest
+	79,  // 131: headstart.node.v1.Sandboxes.Stage:input_type -> headstart.node.v1.StageRequest
+	5,   // 132: headstart.node.v1.ControlPlane.Connect:output_type -> headstart.node.v1.ControlMessage
+	3,   // 133: headstart.node.v1.Identity.Issue:output_type -> headstart.node.v1.IssueResponse
+	81,  // 134: headstart.node.v1.Sandboxes.Describe:output_type -> headstart.node.v1.DescribeResponse
+	76,  // 135: headstart.node.v1.Sandboxes.Gone:output_type -> headstart.node.v1.GoneResponse
+	78,  // 136: headstart.node.v1.Sandboxes.Mounts:output_type -> headstart.node.v1.MountsResponse
+	80,  // 137: headstart.node.v1.Sandboxes.Stage:output_type -> headstart.node.v1.StageResponse
+	132, // [132:138] is the sub-list for method output_type
+	126, // [126:132] is the sub-list for method input_type
+	126, // [126:126] is the sub-list for extension type_name
+	126, // [126:126] is the sub-list for extension extendee
+	0,   // [0:126] is the sub-list for field type_name
 }
 
 func init() { file_node_proto_init() }
@@ -6632,13 +7733,24 @@ func file_node_proto_init() {
 		(*ControlMessage_CacheCall)(nil),
 		(*ControlMessage_Allowances)(nil),
 	}
+	file_node_proto_msgTypes[50].OneofWrappers = []any{
+		(*Task_Call)(nil),
+		(*Task_Do)(nil),
+		(*Task_Switch)(nil),
+		(*Task_Fork)(nil),
+		(*Task_For)(nil),
+		(*Task_Set)(nil),
+		(*Task_Try)(nil),
+		(*Task_Raise)(nil),
+		(*Task_Wait)(nil),
+	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_node_proto_rawDesc), len(file_node_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   85,
+			NumMessages:   96,
 			NumExtensions: 0,
 			NumServices:   3,
 		},

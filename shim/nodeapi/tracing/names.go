@@ -60,6 +60,8 @@ const (
 	// Call is a function's call of another by its socket, from the request's arrival to the
 	// end of its answer.
 	Call = "call"
+	// Step is a workflow's call of a function, from its turn to the end of the answer.
+	Step = "step"
 	// Read is a function's reading of an input by its socket.
 	Read = "read"
 	// S3 is a function's request to S3 on its node.
@@ -126,6 +128,8 @@ const (
 	// came from: pool, ahead or fresh.
 	ConnectionDestination = attribute.Key("headstart.connection.destination")
 	ConnectionWay         = attribute.Key("headstart.connection.way")
+	// WorkflowTask is where a workflow's document has the task of a Step (JSON pointer).
+	WorkflowTask = attribute.Key("headstart.workflow.task")
 	// RelayAddress is host:port of who takes the request in a Relay.
 	RelayAddress = attribute.Key("headstart.relay.address")
 	// TransferKind is TransferLocal or TransferPeer.

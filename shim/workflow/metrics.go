@@ -1,0 +1,43 @@
+package workflow
+
+import (
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/headstart-mesh/headstart/shim/problem"
+	"github.com/headstart-mesh/headstart/shim/workflow/program"
+)
+
+// Metrics count what runs come to.
+type Metrics struct {
+	duration *prometheus.HistogramVec
+}
+
+// NewMetrics registers them.
+func NewMetrics(r prometheus.Registerer) *Metrics {
+	m := &Metrics{duration: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+		Name:    "headstart_workflow_duration_seconds",
+		Help:    "How long runs of workflows take, from the request to the end, by what they come to.",
+		Buckets: prometheus.ExponentialBuckets(0.001, 2, 19), // up to 262 s
+	}, []string{"workflow", "result"})}
+	r.MustRegister(m.duration)
+	return m
+}
+
+// What runs come to, beside the reason of a problem.
+const (
+	resultOK    = "ok"
+	resultFault = "fault"
+)
+
+func (m *Metrics) observe(workflow string, began time.Time, fault *program.Fault, err error) {
+	result := resultOK
+	switch {
+	case err != nil:
+		result = string(problem.ReasonOf(err))
+	case fault != nil:
+		result = resultFault
+	}
+	m.duration.WithLabelValues(workflow, result).Observe(time.Since(began).Seconds())
+}

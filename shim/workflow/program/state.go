@@ -1,0 +1,624 @@
+package program
+
+import (
+	"errors"
+	"maps"
+	"slices"
+	"time"
+)
+
+// State is how far a run is. It is never changed.
+type State struct {
+	run   *run
+	open  []*Step
+	joins map[int]join
+	// ids were given to steps and joins, tasks were begun.
+	ids, tasks int
+	ended      bool
+	output     any
+	fault      *Fault
+}
+
+// run is what stays the same for a run.
+type run struct {
+	program *Program
+	id      string
+	input   any // as it came
+	started time.Time
+}
+
+// Step is a call, or a wait, that the run has come to. It is never changed.
+type Step struct {
+	// ID names it among those of the run.
+	ID int
+	// Task is where the document has the task (JSON pointer).
+	Task string
+	// Request is what is to be sent; nil: nothing is, and the step is over Until then.
+	Request *Request
+	Until   time.Time
+
+	frame   *frame
+	context any
+	again   bool // the tasks of a try are done again
+}
+
+// role is what a frame is of.
+type role int
+
+const (
+	ofTask      role = iota // a task at work
+	ofRun                   // the whole run
+	ofBranch                // a branch of a fork
+	ofIteration             // one time of a for
+	ofAttempt               // one time of the tasks of a try
+	ofCatch                 // the tasks that are done with its error
+)
+
+// frame is one of those that a step is in, from the innermost to the run. It is never changed.
+type frame struct {
+	role       role
+	up         *frame
+	task       *task // nil: of a run
+	raw, input any   // of the task
+	started    time.Time
+	deadline   time.Time // zero: it has no timeout
+	scope      []any     // values of the variables of the tasks around
+	index      int       // of an iteration, a branch; of an attempt how many were before
+	items      []any     // of an iteration
+	join       int       // of a branch
+}
+
+// within tells whether the frame is in another one.
+func (f *frame) within(other *frame) bool {
+	for ; f != nil; f = f.up {
+		if f == other {
+			return true
+		}
+	}
+	return false
+}
+
+// joins tells whether the frame is in a branch of that join.
+func (f *frame) joins(id int) bool {
+	for ; f != nil; f = f.up {
+		if f.role == ofBranch && f.join == id {
+			return true
+		}
+	}
+	return false
+}
+
+// join is where the branches of a fork meet.
+type join struct {
+	frame   *frame // of the fork
+	left    int    // branches that have not ended
+	outputs []any
+}
+
+// Start begins a run.
+func (p *Program) Start(id string, input any, now time.Time) *State {
+	s := &State{run: &run{program: p, id: id, input: input, started: now}}
+	return s.change(now, func(t *turn) {
+		root := &frame{role: ofRun, started: now}
+		if p.timeout > 0 {
+			root.deadline = now.Add(p.timeout)
+		}
+		value, err := t.eval(p.from, root, view{value: input})
+		if err != nil {
+			t.end(nil, badExpression("/input/from", err))
+			return
+		}
+		t.begin(p.tasks[0], value, root, value)
+	})
+}
+
+// Open are the calls and waits that the run has come to, in the order in which it did.
+func (s *State) Open() []*Step { return s.open }
+
+// Ended returns the run's output, or its fault; false: it goes on.
+func (s *State) Ended() (output any, fault *Fault, ended bool) { return s.output, s.fault, s.ended }
+
+// Deadline is when Elapse is to be called; zero: there is no such time.
+func (s *State) Deadline() time.Time {
+	var first time.Time
+	sooner := func(t time.Time) {
+		if !t.IsZero() && (first.IsZero() || t.Before(first)) {
+			first = t
+		}
+	}
+	for _, step := range s.open {
+		sooner(step.Until)
+		for f := step.frame; f != nil; f = f.up {
+			sooner(f.deadline)
+		}
+	}
+	return first
+}
+
+// Answer goes on with what has come of a call. One that the run no longer waits for changes nothing.
+func (s *State) Answer(id int, a Answer, now time.Time) *State {
+	at := slices.IndexFunc(s.open, func(step *Step) bool { return step.ID == id && step.Request != nil })
+	if at < 0 {
+		return s
+	}
+	return s.change(now, func(t *turn) {
+		step := s.open[at]
+		t.s.open = slices.Delete(t.s.open, at, at+1)
+		value, fault := a.output(step)
+		if fault != nil {
+			t.fail(step.frame, step.context, fault)
+			return
+		}
+		t.complete(step.frame, value, step.context, step.frame.task.then)
+	})
+}
+
+// Elapse goes on with what was to happen until now: waits are over, and timeouts.
+func (s *State) Elapse(now time.Time) *State {
+	return s.change(now, func(t *turn) {
+		for t.expire() {
+			t.work()
+		}
+		for {
+			at := slices.IndexFunc(t.s.open, func(step *Step) bool { return step.Request == nil && !now.Before(step.Until) })
+			if at < 0 {
+				return
+			}
+			step := t.s.open[at]
+			t.s.open = slices.Delete(t.s.open, at, at+1)
+			if step.again {
+				t.attempt(step.frame.up, step.frame.index+1, step.frame.started, step.context)
+			} else {
+				t.complete(step.frame, step.frame.input, step.context, step.frame.task.then)
+			}
+			t.work()
+		}
+	})
+}
+
+// change makes another state.
+func (s *State) change(now time.Time, do func(*turn)) *State {
+	next := *s
+	next.open, next.joins = slices.Clone(s.open), maps.Clone(s.joins)
+	t := &turn{s: &next, now: now, until: time.Now().Add(turnLimit)}
+	do(t)
+	t.work()
+	if next.ended {
+		next.open, next.joins = nil, nil
+	}
+	return &next
+}
+
+const (
+	// TasksLimit bounds how many tasks a run begins: one can go in circles without waiting for anything.
+	TasksLimit = 20_000
+	// OpenLimit bounds how many calls and waits are open at the same time.
+	OpenLimit = 64
+	// turnLimit bounds how long a run computes between two steps.
+	turnLimit = 5 * time.Second
+)
+
+// turn makes a state of another.
+type turn struct {
+	s     *State
+	now   time.Time
+	until time.Time // it computes no longer
+	todo  []func()  // the last one first
+}
+
+// work does what is to do. A run of many tasks is to need no deep stack.
+func (t *turn) work() {
+	for len(t.todo) > 0 && !t.s.ended {
+		last := len(t.todo) - 1
+		do := t.todo[last]
+		t.todo = t.todo[:last]
+		do()
+	}
+	t.todo = nil
+}
+
+func (t *turn) later(do func()) { t.todo = append(t.todo, do) }
+
+// end ends the run.
+func (t *turn) end(output any, fault *Fault) {
+	t.s.ended, t.s.output, t.s.fault = true, output, fault
+}
+
+// finish ends the run well.
+func (t *turn) finish(value, context any, root *frame) {
+	value, err := t.eval(t.s.run.program.as, root, view{value: value, context: context})
+	if err != nil {
+		t.end(nil, badExpression("/output/as", err))
+		return
+	}
+	t.end(value, nil)
+}
+
+// begin begins a task.
+func (t *turn) begin(k *task, raw any, up *frame, context any) {
+	t.later(func() { t.beginNow(k, raw, up, context) })
+}
+
+func (t *turn) beginNow(k *task, raw any, up *frame, context any) {
+	t.s.tasks++
+	f := &frame{up: up, task: k, raw: raw, started: t.now, scope: up.scope}
+	if k.timeout > 0 {
+		f.deadline = t.now.Add(k.timeout)
+	}
+	switch {
+	case t.s.tasks > TasksLimit:
+		t.end(nil, overrun(k.path, errTasks))
+		return
+	case time.Now().After(t.until):
+		t.end(nil, overrun(k.path, errTurn))
+		return
+	}
+	does, err := t.eval(k.condition, f, view{value: raw, context: context})
+	if err != nil {
+		t.fail(f, context, badExpression(k.path+"/if", err))
+		return
+	}
+	if k.condition != nil && !truth(does) {
+		t.next(up, raw, context, then{to: k.at + 1})
+		return
+	}
+	if f.input, err = t.eval(k.from, f, view{value: raw, context: context}); err != nil {
+		t.fail(f, context, badExpression(k.path+"/input/from", err))
+		return
+	}
+	t.do(f, context)
+}
+
+// do does what a task is for.
+func (t *turn) do(f *frame, context any) {
+	k := f.task
+	subject, err := t.eval(k.subject, f, view{value: f.input, context: context, input: f.input})
+	if err != nil {
+		t.fail(f, context, badExpression(k.path, err))
+		return
+	}
+	switch {
+	case k.call != nil:
+		r, err := newRequest(subject)
+		if err != nil {
+			t.fail(f, context, badExpression(k.path+"/with", err))
+			return
+		}
+		t.open(&Step{Request: r, frame: f, context: context})
+	case k.wait != nil:
+		t.open(&Step{Until: t.now.Add(*k.wait), frame: f, context: context})
+	case k.set:
+		t.complete(f, subject, context, k.then)
+	case k.raise:
+		fault, err := raised(subject, k.path)
+		if err != nil {
+			fault = badExpression(k.path+"/raise/error", err)
+		}
+		t.fail(f, context, fault)
+	case k.cases != nil:
+		t.choose(f, context)
+	case k.fork != nil:
+		t.split(f, context)
+	case k.loop != nil:
+		items, ok := subject.([]any)
+		if !ok {
+			t.fail(f, context, badExpression(k.path+"/for/in", errors.New("the expression yields no array")))
+			return
+		}
+		t.iterate(f, items, 0, f.input, context)
+	case k.try != nil:
+		t.attempt(f, 0, t.now, context)
+	default:
+		t.list(*k.do, f.input, f, context)
+	}
+}
+
+// open has the run wait for a step.
+func (t *turn) open(s *Step) {
+	if len(t.s.open) >= OpenLimit {
+		t.end(nil, overrun(s.frame.task.path, errOpen))
+		return
+	}
+	t.s.ids++
+	s.ID, s.Task = t.s.ids, s.frame.task.path
+	t.s.open = append(t.s.open, s)
+}
+
+// list begins the tasks of a frame.
+func (t *turn) list(l list, value any, up *frame, context any) {
+	if len(l) == 0 {
+		t.listEnds(up, value, context)
+		return
+	}
+	t.begin(l[0], value, up, context)
+}
+
+// choose goes on where a switch says.
+func (t *turn) choose(f *frame, context any) {
+	to := f.task.then
+	for _, c := range f.task.cases {
+		holds, err := t.eval(c.when, f, view{value: f.input, context: context, input: f.input})
+		if err != nil {
+			t.fail(f, context, badExpression(f.task.path+"/switch", err))
+			return
+		}
+		if c.when == nil || truth(holds) {
+			to = c.then
+			break
+		}
+	}
+	t.complete(f, f.input, context, to)
+}
+
+// split begins the branches of a fork.
+func (t *turn) split(f *frame, context any) {
+	branches := f.task.fork.branches
+	t.s.ids++
+	id := t.s.ids
+	if t.s.joins == nil {
+		t.s.joins = map[int]join{}
+	}
+	t.s.joins[id] = join{frame: f, left: len(branches), outputs: make([]any, len(branches))}
+	for i, branch := range slices.Backward(branches) { // the first one begins first
+		t.begin(branch, f.input, &frame{role: ofBranch, up: f, task: f.task, started: t.now, scope: f.scope, index: i, join: id}, context)
+	}
+}
+
+// meet takes the output of a branch.
+func (t *turn) meet(branch *frame, value, context any) {
+	j, waited := t.s.joins[branch.join]
+	if !waited {
+		return // another branch has ended the fork
+	}
+	j.left--
+	j.outputs = slices.Clone(j.outputs)
+	j.outputs[branch.index] = value
+	t.s.joins[branch.join] = j
+	switch compete := j.frame.task.fork.compete; {
+	case compete:
+		t.leave(branch.join)
+		t.complete(j.frame, value, context, j.frame.task.then)
+	case j.left == 0:
+		t.leave(branch.join)
+		t.complete(j.frame, j.outputs, context, j.frame.task.then)
+	}
+}
+
+// leave ends all branches of a fork.
+func (t *turn) leave(id int) {
+	delete(t.s.joins, id)
+	t.s.open = slices.DeleteFunc(t.s.open, func(s *Step) bool { return s.frame.joins(id) })
+	maps.DeleteFunc(t.s.joins, func(_ int, j join) bool { return j.frame.joins(id) })
+}
+
+// iterate begins the tasks of a for with one of its items, or ends it.
+func (t *turn) iterate(f *frame, items []any, index int, value, context any) {
+	if index == len(items) {
+		t.complete(f, value, context, f.task.then)
+		return
+	}
+	g := &frame{role: ofIteration, up: f, task: f.task, started: t.now, index: index, items: items,
+		scope: append(slices.Clip(f.scope), items[index], index)}
+	goes, err := t.eval(f.task.loop.while, g, view{value: value, context: context, input: f.input})
+	switch {
+	case err != nil:
+		t.fail(f, context, badExpression(f.task.path+"/while", err))
+	case f.task.loop.while != nil && !truth(goes):
+		t.complete(f, value, context, f.task.then)
+	default:
+		t.list(f.task.loop.tasks, value, g, context)
+	}
+}
+
+// attempt begins the tasks of a try. began is when they were begun for the first time.
+func (t *turn) attempt(f *frame, before int, began time.Time, context any) {
+	t.list(f.task.try.tasks, f.input,
+		&frame{role: ofAttempt, up: f, task: f.task, started: began, index: before, scope: f.scope}, context)
+}
+
+// complete ends a task well: out is its output, before that is transformed.
+func (t *turn) complete(f *frame, out, context any, to then) {
+	seen := view{value: out, context: context, input: f.input, raw: out}
+	value, err := t.eval(f.task.as, f, seen)
+	if err != nil {
+		t.fail(f, context, badExpression(f.task.path+"/output/as", err))
+		return
+	}
+	if f.task.export != nil {
+		seen.value, seen.output = value, value
+		exported, err := t.eval(f.task.export, f, seen)
+		if err != nil {
+			t.fail(f, context, badExpression(f.task.path+"/export/as", err))
+			return
+		}
+		context = exported
+	}
+	t.next(f.up, value, context, to)
+}
+
+// next goes on after a task of a frame.
+func (t *turn) next(up *frame, value, context any, to then) {
+	l := t.tasks(up)
+	switch {
+	case to.end:
+		t.finish(value, context, root(up))
+	case to.exit || up.role == ofBranch || to.to >= len(l):
+		t.listEnds(up, value, context)
+	default:
+		t.begin(l[to.to], value, up, context)
+	}
+}
+
+// root is the frame of the run.
+func root(f *frame) *frame {
+	for f.up != nil {
+		f = f.up
+	}
+	return f
+}
+
+// tasks are those that a frame does one after the other.
+func (t *turn) tasks(f *frame) list {
+	switch f.role {
+	case ofRun:
+		return t.s.run.program.tasks
+	case ofIteration:
+		return f.task.loop.tasks
+	case ofAttempt:
+		return f.task.try.tasks
+	case ofCatch:
+		return f.task.try.catch
+	case ofTask:
+		return *f.task.do
+	}
+	return nil
+}
+
+// listEnds goes on after all tasks of a frame.
+func (t *turn) listEnds(f *frame, value, context any) {
+	switch f.role {
+	case ofRun:
+		t.finish(value, context, f)
+	case ofBranch:
+		t.meet(f, value, context)
+	case ofIteration:
+		t.later(func() { t.iterate(f.up, f.items, f.index+1, value, context) })
+	case ofAttempt, ofCatch:
+		t.complete(f.up, value, context, f.task.then)
+	default:
+		t.complete(f, value, context, f.task.then)
+	}
+}
+
+// fail has a fault go up from a frame, until something catches it.
+func (t *turn) fail(f *frame, context any, fault *Fault) {
+	for ; f != nil; f = f.up {
+		switch f.role {
+		case ofBranch:
+			t.leave(f.join)
+		case ofAttempt:
+			if t.catch(f, context, fault) {
+				return
+			}
+		}
+	}
+	t.end(nil, fault)
+}
+
+// expire has the outermost timeout that is over fail its task; false: there is none.
+func (t *turn) expire() bool {
+	var over *frame
+	for _, step := range t.s.open {
+		for f := step.frame; f != nil; f = f.up {
+			if !f.deadline.IsZero() && !t.now.Before(f.deadline) && (over == nil || over.within(f)) {
+				over = f
+			}
+		}
+	}
+	if over == nil {
+		return false
+	}
+	var context any
+	t.s.open = slices.DeleteFunc(t.s.open, func(s *Step) bool {
+		in := s.frame.within(over)
+		if in {
+			context = s.context
+		}
+		return in
+	})
+	maps.DeleteFunc(t.s.joins, func(_ int, j join) bool { return j.frame.within(over) })
+	if over.task == nil {
+		t.end(nil, late(""))
+	} else {
+		t.fail(over, context, late(over.task.path))
+	}
+	return true
+}
+
+var (
+	errTasks = errors.New("the run begins too many tasks; does it go in circles?")
+	errTurn  = errors.New("the run computes for too long without calling anything")
+	errOpen  = errors.New("too many calls and waits are open at the same time")
+)
+
+// truth is what jq makes of a value.
+func truth(v any) bool { return v != nil && v != false }
+
+// allows tells whether one more retry may begin at that time. Some were made, since the tasks were begun for the first time.
+func (r *retry) allows(made int, began, at time.Time) bool {
+	most, long := int(r.GetAttempts()), r.GetDuration().AsDuration()
+	return (most == 0 || made < most) && (long == 0 || at.Sub(began) <= long)
+}
+
+// catch has a try do with a fault of its tasks what it says; false: it does not take it.
+func (t *turn) catch(f *frame, context any, fault *Fault) bool {
+	try, of := f.task.try, f.up
+	if !fault.fits(try.with) {
+		return false
+	}
+	g := &frame{role: ofCatch, up: of, task: of.task, started: t.now, scope: append(slices.Clip(of.scope), any(fault.Value()))}
+	takes, bad := t.holds(g, context, "/catch", try.when, try.exceptWhen)
+	if bad == nil && takes && try.retry != nil {
+		var retried bool
+		if retried, bad = t.retry(f, g, context); retried {
+			return true
+		}
+		takes = try.catches
+	}
+	switch {
+	case bad != nil: // which takes the fault's place
+		t.fail(of, context, bad)
+		return true
+	case takes:
+		t.list(try.catch, of.input, g, context)
+	}
+	return takes
+}
+
+// retry has the tasks of a try done again, if that is to be.
+func (t *turn) retry(f, g *frame, context any) (is bool, bad *Fault) {
+	r := f.task.try.retry
+	is, bad = t.holds(g, context, "/catch/retry", r.when, r.exceptWhen)
+	at := t.now.Add(t.delay(r, f.index+1))
+	if is = is && bad == nil && r.allows(f.index, f.started, at); is {
+		t.open(&Step{Until: at, frame: f, context: context, again: true})
+	}
+	return is, bad
+}
+
+// holds tells whether the first condition of a try holds, and the second one does not. Those that are missing say yes.
+func (t *turn) holds(g *frame, context any, key string, when, exceptWhen *expr) (bool, *Fault) {
+	seen := view{value: g.up.input, context: context, input: g.up.input}
+	for _, c := range []struct {
+		key    string
+		e      *expr
+		wanted bool
+	}{{"/when", when, true}, {"/exceptWhen", exceptWhen, false}} {
+		if c.e == nil {
+			continue
+		}
+		v, err := t.eval(c.e, g, seen)
+		if err != nil {
+			return false, badExpression(g.task.path+key+c.key, err)
+		}
+		if truth(v) != c.wanted {
+			return false, nil
+		}
+	}
+	return true, nil
+}
+
+// delay is how long the retry of that number waits.
+func (t *turn) delay(r *retry, number int) time.Duration {
+	d := r.GetDelay().AsDuration()
+	switch r.GetBackoff() {
+	case "linear":
+		d *= time.Duration(number)
+	case "exponential":
+		d <<= min(number-1, maxDoublings)
+	}
+	if from, to := r.GetJitterFrom().AsDuration(), r.GetJitterTo().AsDuration(); to > from {
+		d += from + t.random(to-from)
+	}
+	return min(d, delayMost)
+}

@@ -1,0 +1,266 @@
+// Package workflow answers requests for workflows, on the node where they enter: it runs their programs, and calls their
+// functions by the node's own ingress. No other part is in a run's way.
+package workflow
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"sync"
+	"time"
+
+	"go.opentelemetry.io/otel"
+	"go.opentelemetry.io/otel/codes"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/headstart-mesh/headstart/filters/filterapi"
+	"github.com/headstart-mesh/headstart/shim/call"
+	"github.com/headstart-mesh/headstart/shim/nodeapi"
+	"github.com/headstart-mesh/headstart/shim/nodeapi/expression"
+	"github.com/headstart-mesh/headstart/shim/nodeapi/tracing"
+	"github.com/headstart-mesh/headstart/shim/problem"
+	"github.com/headstart-mesh/headstart/shim/workflow/program"
+)
+
+var tracer = otel.Tracer("github.com/headstart-mesh/headstart/shim/workflow")
+
+// Config is what an owner is made of.
+type Config struct {
+	// Find returns the function that answers to a host, or a *problem.Problem.
+	Find    func(ctx context.Context, host string) (*nodeapi.Function, error)
+	Metrics *Metrics
+}
+
+// Owner runs workflows. Its methods may be called at the same time.
+type Owner struct {
+	config Config
+
+	mu       sync.Mutex
+	programs map[string]compiled // by the workflow's name
+}
+
+// compiled is a program, or why there is none.
+type compiled struct {
+	of      *nodeapi.Workflow
+	program *program.Program
+	err     error
+}
+
+// New returns an owner of no runs.
+func New(c Config) *Owner { return &Owner{config: c, programs: map[string]compiled{}} }
+
+// Request is one that a workflow is to answer.
+type Request struct {
+	ID       string
+	Workflow *nodeapi.Function
+	Depth    int // of calls of functions by functions
+	// Ingress takes the requests for functions.
+	Ingress http.Handler
+}
+
+// Serve answers a request. Its error is why there is no run; a run that fails is an answer.
+func (o *Owner) Serve(ctx context.Context, w http.ResponseWriter, r *http.Request, q Request) error {
+	p, err := o.program(q.Workflow)
+	if err != nil {
+		return err
+	}
+	input, err := readInput(w, r)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, q.Workflow.GetRequestTimeout().AsDuration())
+	defer cancel()
+	run := &run{owner: o, request: q, namespace: namespaceOf(q.Workflow.GetName())}
+	w.Header().Set(filterapi.HeaderRequest, q.ID)
+	began := time.Now()
+	output, fault, err := run.finish(ctx, p, input)
+	o.config.Metrics.observe(q.Workflow.GetName(), began, fault, err)
+	switch {
+	case errors.Is(err, context.DeadlineExceeded):
+		return problem.New(http.StatusGatewayTimeout, problem.ReasonFunctionTimeout, "spec.timeout",
+			fmt.Sprintf("the workflow did not end within %s", q.Workflow.GetRequestTimeout().AsDuration()))
+	case err != nil:
+		return err
+	case fault != nil:
+		trace.SpanFromContext(ctx).SetStatus(codes.Error, fault.Type)
+		return answer(w, fault.Status, filterapi.ProblemContentType, fault.Value())
+	}
+	return answer(w, http.StatusOK, "application/json", output)
+}
+
+func namespaceOf(name string) string {
+	namespace, _, _ := strings.Cut(name, "/")
+	return namespace
+}
+
+// program compiles a workflow once.
+func (o *Owner) program(f *nodeapi.Function) (*program.Program, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	c := o.programs[f.GetName()]
+	if c.of != f.GetWorkflow() {
+		c = compiled{of: f.GetWorkflow()}
+		c.program, c.err = program.New(f.GetName(), c.of)
+		o.programs[f.GetName()] = c
+	}
+	if c.err != nil {
+		return nil, problem.New(http.StatusServiceUnavailable, "WorkflowUnknown", "spec", "the node cannot run the workflow: "+c.err.Error())
+	}
+	return c.program, nil
+}
+
+// Set forgets the programs of workflows that are not among the functions any more.
+func (o *Owner) Set(all []*nodeapi.Function) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	kept := make(map[string]compiled, len(o.programs))
+	for _, f := range all {
+		if c, known := o.programs[f.GetName()]; known && f.GetWorkflow() != nil {
+			kept[f.GetName()] = c
+		}
+	}
+	o.programs = kept
+}
+
+// readInput is a request's body as JSON; without one it is an empty object.
+func readInput(w http.ResponseWriter, r *http.Request) (any, error) {
+	malformed := func(status int, why string) error {
+		return problem.New(status, "WorkflowInputMalformed", "", "the request's body is to be JSON, or empty: "+why)
+	}
+	b, err := readAll(w, r)
+	switch {
+	case errors.As(err, new(*http.MaxBytesError)):
+		return nil, malformed(http.StatusRequestEntityTooLarge, fmt.Sprintf("it is larger than %d bytes", expression.SizeLimit))
+	case err != nil:
+		return nil, err
+	case len(b) == 0:
+		return map[string]any{}, nil
+	}
+	v, err := expression.Decode(b)
+	if err != nil {
+		return nil, malformed(http.StatusBadRequest, err.Error())
+	}
+	return v, nil
+}
+
+// answer writes a value.
+func answer(w http.ResponseWriter, status int, kind string, v any) error {
+	b, err := expression.Encode(v)
+	if err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", kind)
+	w.WriteHeader(status)
+	_, err = w.Write(append(b, '\n'))
+	return err
+}
+
+// run is one at work.
+type run struct {
+	owner     *Owner
+	request   Request
+	namespace string
+}
+
+// came is an answer for a step of a run.
+type came struct {
+	step   int
+	answer program.Answer
+}
+
+// finish runs a program to its end. All calls have ended when it returns.
+func (r *run) finish(ctx context.Context, p *program.Program, input any) (any, *program.Fault, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	var calls sync.WaitGroup
+	defer calls.Wait()
+	defer cancel()
+	answers := make(chan came)
+	under := map[int]context.CancelFunc{} // calls under way
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	state := p.Start(r.request.ID, input, time.Now())
+	for {
+		if output, fault, ended := state.Ended(); ended {
+			return output, fault, nil
+		}
+		open := map[int]bool{}
+		for _, step := range state.Open() {
+			open[step.ID] = true
+			if step.Request == nil || under[step.ID] != nil {
+				continue
+			}
+			stepCtx, end := context.WithCancel(ctx)
+			under[step.ID] = end
+			calls.Go(func() {
+				defer end()
+				c := came{step.ID, r.call(stepCtx, step)}
+				select {
+				case answers <- c:
+				case <-stepCtx.Done():
+				}
+			})
+		}
+		for id, end := range under {
+			if !open[id] { // nobody waits for it any more
+				end()
+				delete(under, id)
+			}
+		}
+		var elapsed <-chan time.Time
+		if at := state.Deadline(); !at.IsZero() {
+			timer.Reset(time.Until(at))
+			elapsed = timer.C
+		}
+		select {
+		case c := <-answers:
+			delete(under, c.step)
+			state = state.Answer(c.step, c.answer, time.Now())
+		case <-elapsed:
+			state = state.Elapse(time.Now())
+		case <-ctx.Done():
+			return nil, nil, context.Cause(ctx)
+		}
+	}
+}
+
+// call does what a step of a run is for.
+func (r *run) call(ctx context.Context, step *program.Step) (a program.Answer) {
+	ctx, span := tracer.Start(ctx, tracing.Step, trace.WithSpanKind(trace.SpanKindClient),
+		trace.WithAttributes(tracing.WorkflowTask.String(step.Task)))
+	defer func() {
+		if a.Err != nil {
+			span.SetStatus(codes.Error, problem.Of(a.Err).Title)
+		}
+		span.End()
+	}()
+	host := step.Request.URL.Host
+	f, err := r.owner.config.Find(ctx, host)
+	if err == nil {
+		f, err = call.Allowed(f.GetName(), f, nil, r.namespace)
+	}
+	if err != nil {
+		if problem.ReasonOf(err) == problem.ReasonFunctionUnknown {
+			err = problem.New(http.StatusBadGateway, problem.ReasonFunctionUnknown, "", fmt.Sprintf("%.100q is no host of a function", host))
+		}
+		return program.Answer{Err: err}
+	}
+	span.SetAttributes(tracing.Function.String(f.GetName()))
+	id := nodeapi.NewRequestID()
+	out, err := newRequest(ctx, step.Request)
+	if err == nil {
+		out, err = call.Request(out, id, f, out.URL, call.By{Function: r.request.Workflow.GetName(), Depth: r.request.Depth})
+	}
+	if err != nil {
+		return program.Answer{Err: err}
+	}
+	got := call.Do(r.request.Ingress, out, expression.SizeLimit, false)
+	switch {
+	case got.Failed != nil:
+		return program.Answer{Err: problem.ForCaller(got.Failed, f.GetName(), id)}
+	case got.Cut:
+		return program.Answer{Err: fmt.Errorf("the answer's body is larger than %d bytes", expression.SizeLimit)}
+	}
+	return program.Answer{Status: got.Status, Header: got.Header, Body: got.Body}
+}
