@@ -90,18 +90,21 @@ func Parse(r io.Reader, st stores.Stores, ds destinations.Destinations) ([]platf
 			continue
 		}
 		d := &document{number: number, lines: chunk.line - 1}
-		f := d.service(value{doc: d, line: root.Line, node: root}, st, ds)
+		f := d.read(value{doc: d, line: root.Line, node: root}, st, ds)
 		if first, ok := seen[d.function]; ok && d.function != "" {
 			d.name.reportAs(d.function, fmt.Sprintf("is the function of document %d too", first), "give each function a name of its own")
 		}
 		seen[d.function] = number
-		functions, errs = append(functions, f), append(errs, d.problems()...)
+		errs = append(errs, d.problems()...)
+		if !d.beside {
+			functions = append(functions, f)
+		}
 	}
 	switch {
 	case len(errs) > 0:
 		return nil, errs
-	case number == 0:
-		return nil, errors.New("no document in the manifest; it needs a Service of serving.knative.dev/v1")
+	case len(functions) == 0:
+		return nil, errors.New("no function in the manifest; it needs a Service of serving.knative.dev/v1, or a Workflow of headstart.dev/v1alpha1")
 	}
 	return functions, nil
 }
@@ -112,6 +115,7 @@ type document struct {
 	lines    int // of the stream before the document
 	function string
 	isJob    bool
+	beside   bool  // it has no function here
 	name     value // where the function's name stands
 	errs     Errors
 }

@@ -124,8 +124,8 @@ func TestProblemsOfAllDocumentsComeTogether(t *testing.T) {
 func TestWhatIsNoManifest(t *testing.T) {
 	service := read(t, "full.yaml")
 	for _, tt := range []struct{ name, text, want string }{
-		{"empty", "", "no document in the manifest; it needs a Service of serving.knative.dev/v1"},
-		{"only comments", "# a\n---\n# b\n---\n", "no document in the manifest; it needs a Service of serving.knative.dev/v1"},
+		{"empty", "", "no function in the manifest; it needs a Service of serving.knative.dev/v1, or a Workflow of headstart.dev/v1alpha1"},
+		{"only comments", "# a\n---\n# b\n---\n", "no function in the manifest; it needs a Service of serving.knative.dev/v1, or a Workflow of headstart.dev/v1alpha1"},
 		{"scalar", "hello", "document 1, line 1: not a manifest: it is not a mapping"},
 		{"list", "\n- a\n", "document 1, line 2: not a manifest: it is not a mapping"},
 		{"tab", "a:\n\tb: 1", "document 1, line 2: not a manifest: a tab indents this line; indent with spaces"},

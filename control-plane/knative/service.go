@@ -26,6 +26,18 @@ const (
 	defaultTimeout, maxTimeout = 300, 600 // seconds
 )
 
+// read reads one document, of a function or a workflow.
+func (d *document) read(v value, st stores.Stores, ds destinations.Destinations) platform.Function {
+	switch {
+	case said(v.node, "kind") == workflowKind:
+		return d.workflow(v, st)
+	case said(v.node, "kind") == kind && said(v.node, "apiVersion") == "v1" && said(v.node, "metadata", "annotations", policy.KeyWorkflow) != "":
+		d.beside = true // on Kubernetes it takes the workflow's requests
+		return platform.Function{}
+	}
+	return d.service(v, st, ds)
+}
+
 // service reads one document. Its result counts only when no problem was noted.
 func (d *document) service(v value, st stores.Stores, ds destinations.Destinations) platform.Function {
 	o := v.object()
@@ -37,6 +49,9 @@ func (d *document) service(v value, st stores.Stores, ds destinations.Destinatio
 	name, namespace := d.named(meta)
 	f.Policy = d.policy(meta.take("annotations").object(), st.For(namespace))
 	meta.close()
+	if f.Policy.Workflow != "" {
+		meta.self.report("has "+policy.KeyWorkflow+", which is of Services without a program", "remove it")
+	}
 	spec := o.must("spec", "describe the function").object()
 	template := spec.must("template", "describe the function").object()
 	pods := d.templateMetadata(template.take("metadata").object(), st.For(namespace), ds.For(namespace))
@@ -48,7 +63,7 @@ func (d *document) service(v value, st stores.Stores, ds destinations.Destinatio
 	o.close()
 
 	f.Name = namespace + "/" + name
-	f.Hosts = []string{name + "." + namespace + "." + Domain, name + "." + namespace}
+	f.Hosts = hosts(name, namespace)
 	setRuntimeEnv(&f, name)
 	return f
 }

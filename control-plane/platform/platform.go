@@ -104,6 +104,10 @@ type Function struct {
 	// no function of Knative's.
 	Revision string
 
+	// Workflow is set if it has no instances, and nodes answer its requests by calling other functions: a nodeapi.Workflow, in
+	// its wire format. No image, and no container, is said then.
+	Workflow []byte `json:",omitempty"`
+
 	Policy policy.Policy
 }
 
@@ -222,6 +226,12 @@ type Refusal struct {
 	Reason  string // one CamelCase word
 	Message string
 	Field   string // the manifest's field to mend, if one is at fault
+}
+
+// OldDaemon refuses an instance for a workflow, which has none.
+func OldDaemon(node string) *Refusal {
+	return &Refusal{Status: http.StatusServiceUnavailable, Reason: "WorkflowUnknown",
+		Message: "the daemon of node " + node + " is older than the control plane, and runs no workflows; update it"}
 }
 
 func (r *Refusal) Error() string { return r.Reason + ": " + r.Message }

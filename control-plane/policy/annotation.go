@@ -30,6 +30,7 @@ const (
 	KeyTriggerTries = filterapi.AnnotationTriggerTries
 	KeyCallers      = filterapi.AnnotationCallers
 	KeyRouting      = filterapi.AnnotationRouting
+	KeyWorkflow     = filterapi.AnnotationWorkflow
 	KeyReadBy       = filterapi.AnnotationReadBy
 	KeyVolumes      = filterapi.AnnotationVolumes
 	KeyVolumesWait  = filterapi.AnnotationVolumesWait
@@ -81,6 +82,8 @@ const (
 	Jobs
 	// Templates are the pod templates of functions.
 	Templates
+	// Workflows are functions that call others.
+	Workflows
 )
 
 // Kind is the form of an annotation's value.
@@ -203,22 +206,22 @@ var table = []Annotation{
 		set: func(p *Policy, v value) { p.ReadyTimeout = time.Duration(v.number) },
 	},
 	{
-		Key: KeyTrigger, On: Functions, Kind: Stream, Absent: "none: the function is called by requests only",
+		Key: KeyTrigger, On: Functions | Workflows, Kind: Stream, Absent: "none: the function is called by requests only",
 		Example: "redis://jobs/frames", Meaning: triggerMeaning,
 		set: func(p *Policy, v value) { p.Trigger = v.text },
 	},
 	{
-		Key: KeyTriggerStore, On: Functions, Kind: Name, Not: notStore, Absent: "that of `headstart.dev/store`", Example: "queues",
+		Key: KeyTriggerStore, On: Functions | Workflows, Kind: Name, Not: notStore, Absent: "that of `headstart.dev/store`", Example: "queues",
 		Meaning: triggerStoreMeaning,
 		set:     func(p *Policy, v value) { p.TriggerStore = v.text },
 	},
 	{
-		Key: KeyTriggerTries, On: Functions, Kind: Count, Default: strconv.Itoa(DefaultTriggerTries), Example: "10",
+		Key: KeyTriggerTries, On: Functions | Workflows, Kind: Count, Default: strconv.Itoa(DefaultTriggerTries), Example: "10",
 		Largest: MaxTriggerTries, Meaning: triggerTriesMeaning,
 		set: func(p *Policy, v value) { p.TriggerTries = int32(v.number) },
 	},
 	{
-		Key: KeyCallers, On: Functions, Kind: Namespaces, Absent: "none: functions of its own namespace",
+		Key: KeyCallers, On: Functions | Workflows, Kind: Namespaces, Absent: "none: functions of its own namespace",
 		Example: "media,web", Meaning: callersMeaning,
 		set: func(p *Policy, v value) { p.Callers = v.text },
 	},
@@ -227,6 +230,11 @@ var table = []Annotation{
 		Meaning: routingMeaning,
 		Choices: []string{RoutingBalanced, RoutingInverse, RoutingEven}, Not: "is not how requests are routed",
 		set: func(p *Policy, v value) { p.Routing = v.text },
+	},
+	{
+		Key: KeyWorkflow, On: Functions, Kind: Name, Not: "is not the name of a Workflow", Absent: "none: the function has pods",
+		Example: "checkout", Meaning: workflowMeaning,
+		set: func(p *Policy, v value) { p.Workflow = v.text },
 	},
 	{
 		Key: KeyReadBy, On: Functions, Kind: Choice, Default: ReadByBody, Example: ReadByS3, Meaning: functionReadByMeaning,

@@ -215,3 +215,7 @@ which requests, and fetch them when the next one starts an instance. For functio
 	readByMeaning = `says how a job's program reads its input. With ` + "`file`" + ` it starts when the file is there, complete.
 With ` + "`socket`" + ` it starts at once, finds no file, and reads the input by its [socket](socket.md#reading-an-input) while that arrives.`
 )
+
+const workflowMeaning = `names the [Workflow](workflows.md) of the Service's namespace that answers its requests. Such a Service has no
+selector. Of the other annotations it may have ` + "`headstart.dev/callers`" + ` and those of triggers. On one machine a workflow needs no
+Service.`

@@ -29,6 +29,11 @@ func ParseTemplate(given map[string]string, st stores.Stores, ds destinations.De
 	return parse(given, st, ds, Templates)
 }
 
+// ParseWorkflow reads those of a workflow.
+func ParseWorkflow(given map[string]string, st stores.Stores) (Policy, error) {
+	return parse(given, st, nil, Workflows)
+}
+
 func parse(given map[string]string, st stores.Stores, ds destinations.Destinations, on Objects) (Policy, error) {
 	p := Default()
 	p.Volumes.Wait = DefaultVolumesWait

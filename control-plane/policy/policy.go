@@ -43,6 +43,8 @@ type Policy struct {
 	// Routing is how gateways spread the function's requests over its endpoints, one of the
 	// values of KeyRouting; empty, as of a job: RoutingBalanced.
 	Routing string `json:",omitempty"`
+	// Workflow is the name of the workflow that answers the function's requests, in its namespace; empty: it has pods.
+	Workflow string `json:",omitempty"`
 	// ReadBySocket tells of a job that its program reads the input by its socket, and needs no
 	// file.
 	ReadBySocket bool `json:",omitempty"`

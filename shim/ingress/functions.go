@@ -60,6 +60,11 @@ func (f *Functions) Get(ctx context.Context, name string) (*nodeapi.Function, er
 	return f.get(ctx, name, "")
 }
 
+// Find returns the function that answers to a host. It waits as Get does.
+func (f *Functions) Find(ctx context.Context, host string) (*nodeapi.Function, error) {
+	return f.get(ctx, "", host)
+}
+
 // get returns the function of a request, by its name or, where the gateway's filter did
 // not say it, by the authority that the request is for. It waits for the control plane's
 // first word.

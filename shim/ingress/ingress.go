@@ -22,6 +22,7 @@ import (
 	"github.com/headstart-mesh/headstart/shim/proxy"
 	"github.com/headstart-mesh/headstart/shim/sandboxes"
 	"github.com/headstart-mesh/headstart/shim/staging"
+	"github.com/headstart-mesh/headstart/shim/workflow"
 )
 
 var tracer = otel.Tracer("github.com/headstart-mesh/headstart/shim/ingress")
@@ -54,6 +55,12 @@ type Mesh interface {
 	Transport(sni string, h2 bool) http.RoundTripper
 }
 
+// Workflows run on the node.
+type Workflows interface {
+	// Serve answers a request. Its error is why there was no run.
+	Serve(ctx context.Context, w http.ResponseWriter, r *http.Request, q workflow.Request) error
+}
+
 // Config is what an ingress is made of.
 type Config struct {
 	// Node is the node's name.
@@ -71,8 +78,10 @@ type Config struct {
 	// Foresee hears of requests of functions that learn what their programs read, before their instance is ready; nil:
 	// nobody wants to know.
 	Foresee func(function, instance, target string, header http.Header) (end func(worked bool))
-	Metrics *Metrics
-	Log     *slog.Logger
+	// Workflows answer the requests of functions that are workflows; nil: they are refused.
+	Workflows Workflows
+	Metrics   *Metrics
+	Log       *slog.Logger
 }
 
 // Ingress parks and delivers requests.

@@ -14,6 +14,7 @@ import (
 	"github.com/headstart-mesh/headstart/shim/nodeapi/tracing"
 	"github.com/headstart-mesh/headstart/shim/problem"
 	"github.com/headstart-mesh/headstart/shim/proxy"
+	"github.com/headstart-mesh/headstart/shim/workflow"
 )
 
 const (
@@ -34,10 +35,21 @@ const (
 	failedStarts = 2
 )
 
+// run has a workflow answer the request.
+func (in *Ingress) run(ctx context.Context, w http.ResponseWriter, r *http.Request, p *parked) error {
+	if in.config.Workflows == nil {
+		return problem.New(http.StatusServiceUnavailable, "WorkflowUnknown", "", "the node runs no workflows")
+	}
+	return in.config.Workflows.Serve(ctx, w, r, workflow.Request{ID: p.id, Workflow: p.function, Depth: p.depth, Ingress: in.Gateway()})
+}
+
 // place has the request bound to an instance and brought there. It is placed again while it
 // has reached nobody: an instance can be gone by then, since its node is drained, say, or
 // its function was changed.
 func (in *Ingress) place(ctx context.Context, w http.ResponseWriter, r *http.Request, p *parked) error {
+	if p.function.GetWorkflow() != nil {
+		return in.run(ctx, w, r, p)
+	}
 	pause := &backoff.ExponentialBackOff{InitialInterval: in.pause, MaxInterval: 32 * in.pause, Multiplier: 2}
 	pause.Reset()
 	until := time.Now().Add(placementTimeout)

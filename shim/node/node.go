@@ -36,12 +36,14 @@ type Parts struct {
 		Set(all []*nodeapi.Destination)
 		Allow(m *nodeapi.Allowances)
 	}
-	Ingress  *ingress.Ingress
-	Relay    *relay.Relay
-	Triggers *trigger.Set
-	Prober   *probe.Prober
-	Peers    *peers.Peers
-	Curator  *curator.Curator
+	// Workflows learns which functions there are.
+	Workflows interface{ Set(all []*nodeapi.Function) }
+	Ingress   *ingress.Ingress
+	Relay     *relay.Relay
+	Triggers  *trigger.Set
+	Prober    *probe.Prober
+	Peers     *peers.Peers
+	Curator   *curator.Curator
 	// Register is what the node says of itself, without its instances.
 	Register func() *nodeapi.Register
 }
@@ -55,6 +57,7 @@ func (c common) Functions(m *nodeapi.Functions) {
 	c.parts.Stores.Set(m.GetStores())
 	c.parts.Destinations.Set(m.GetDestinations())
 	c.parts.Functions.Set(m.GetFunctions())
+	c.parts.Workflows.Set(m.GetFunctions())
 	c.parts.Relay.SetFunctions(m.GetFunctions())
 }
 

@@ -21,6 +21,7 @@ import (
 	"github.com/headstart-mesh/headstart/shim/sandboxes"
 	"github.com/headstart-mesh/headstart/shim/staging"
 	"github.com/headstart-mesh/headstart/shim/stores"
+	"github.com/headstart-mesh/headstart/shim/workflow"
 )
 
 // asks is a runtime whose making of a sandbox is a shim's question about it.
@@ -91,7 +92,7 @@ func TestStoresComeBeforeFunctions(t *testing.T) {
 	defer s.Close()
 	found, reached := &hosts{}, &servers{}
 	log := slog.New(slog.DiscardHandler)
-	n := node.NewLocal(node.Parts{Functions: ingress.NewFunctions(), Stores: s, Destinations: reached,
+	n := node.NewLocal(node.Parts{Functions: ingress.NewFunctions(), Stores: s, Destinations: reached, Workflows: workflow.New(workflow.Config{}),
 		Relay: relay.New(relay.Config{Metrics: relay.NewMetrics(prometheus.NewRegistry()), Log: log})}, nil, found, log)
 	n.Functions(&nodeapi.Functions{
 		Functions: []*nodeapi.Function{{Name: "default/video", Store: "edge", Hosts: []string{"video.default"}}},

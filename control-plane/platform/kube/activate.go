@@ -76,6 +76,9 @@ func (p *Platform) bind(r platform.Request, joined **attempt) (platform.Instance
 	if err := f.RefusesCaller(r.Caller); err != nil {
 		return platform.Instance{}, nil, err
 	}
+	if f.Function.Workflow != nil {
+		return platform.Instance{}, nil, platform.OldDaemon(r.Node)
+	}
 	if f.Withdrawn {
 		return p.lastResort(f, r)
 	}

@@ -42,6 +42,7 @@ var optional = map[schema.GroupVersionResource]string{
 	{Group: "serving.knative.dev", Version: "v1", Resource: "services"}:  "ServiceList",
 	{Group: "serving.knative.dev", Version: "v1", Resource: "revisions"}: "RevisionList",
 	{Group: "keda.sh", Version: "v1alpha1", Resource: "scaledobjects"}:   "ScaledObjectList",
+	{Group: "headstart.dev", Version: "v1alpha1", Resource: "workflows"}: "WorkflowList",
 }
 
 var deployments = appsv1.SchemeGroupVersion.WithResource("deployments")

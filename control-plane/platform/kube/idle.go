@@ -63,6 +63,7 @@ func (p *Platform) sweep() {
 	p.watchCharge()
 	p.watchItself()
 	p.forgetWithdrawn()
+	p.judgeAll()
 	for _, w := range p.workloads {
 		p.forgetDoomed(w)
 		switch replicas, _ := p.desired(w); {

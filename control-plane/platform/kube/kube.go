@@ -15,6 +15,7 @@ import (
 	"github.com/headstart-mesh/headstart/control-plane/event"
 	"github.com/headstart-mesh/headstart/control-plane/platform"
 	"github.com/headstart-mesh/headstart/control-plane/platform/kube/catalog"
+	"github.com/headstart-mesh/headstart/control-plane/platform/kube/object"
 	"github.com/headstart-mesh/headstart/shim/nodeapi/destinations"
 	"github.com/headstart-mesh/headstart/shim/nodeapi/stores"
 )
@@ -49,7 +50,8 @@ type Platform struct {
 	background sync.WaitGroup
 
 	watchers platform.Watchers
-	doubts   chan struct{} // holds a token when doubted has become longer
+	doubts   chan struct{}         // holds a token when doubted has become longer
+	verdicts chan *object.Workflow // whose conditions are to be written
 
 	mu         sync.Mutex // guards all that follows
 	mirrors    mirrors
@@ -74,7 +76,7 @@ type Platform struct {
 func New(c Clients, config Config, events *event.Log, log *slog.Logger) *Platform {
 	p := &Platform{clients: c, events: events, log: log, destinations: config.Destinations,
 		reader:   catalog.Reader{Stores: config.Stores, Namespaces: config.Namespaces, FunctionsMost: config.FunctionsPerNamespace},
-		reporter: newReporter(c.Kubernetes, log), recovered: make(chan struct{}), doubts: make(chan struct{}, 1),
+		reporter: newReporter(c.Kubernetes, log), recovered: make(chan struct{}), doubts: make(chan struct{}, 1), verdicts: make(chan *object.Workflow, verdictsMost),
 		// Nodes may compare generations with those that they had of the control plane before.
 		generation: time.Now().Unix(),
 		functions:  map[string]*function{}, inside: map[string]map[string]*function{}, workloads: map[workloadKey]*workload{},
@@ -103,13 +105,16 @@ func (p *Platform) State() platform.State {
 	return s
 }
 
-// Runs tells whether the node has a pod of the function.
+// Runs tells whether the node has a pod of the function. Each node runs all workflows.
 func (p *Platform) Runs(node, function string) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	f := p.functions[function]
 	if f == nil {
 		return false
+	}
+	if f.Function.Workflow != nil {
+		return true
 	}
 	for _, in := range f.instances {
 		if in.Node == node {
@@ -137,6 +142,7 @@ func (p *Platform) Run(ctx context.Context) {
 	defer stop()
 	p.mirrors.start(p.life, &p.background)
 	p.background.Go(func() { p.reporter.run(p.life) })
+	p.background.Go(func() { p.tellVerdicts(p.life) })
 	p.background.Go(p.recover)
 	p.background.Go(func() { p.resolveDoubted(p.life) })
 	tick := time.NewTicker(sweepTick)

@@ -23,6 +23,7 @@ const knativeRevision = "serving.knative.dev/revision"
 var (
 	knativeService = schema.GroupVersionResource{Group: "serving.knative.dev", Version: "v1", Resource: "services"}
 	revision       = schema.GroupVersionResource{Group: "serving.knative.dev", Version: "v1", Resource: "revisions"}
+	workflows      = schema.GroupVersionResource{Group: "headstart.dev", Version: "v1alpha1", Resource: "workflows"}
 	scaledObject   = schema.GroupVersionResource{Group: "keda.sh", Version: "v1alpha1", Resource: "scaledobjects"}
 )
 
@@ -37,6 +38,7 @@ type mirrors struct {
 	knativeServices           *mirror.Mirror[*object.KnativeService]
 	revisions                 *mirror.Mirror[*object.Revision]
 	endpoints                 *mirror.Mirror[*object.Endpoints]
+	workflows                 *mirror.Mirror[*object.Workflow]
 
 	told []mirror.Status // what the log has of them
 }
@@ -49,7 +51,7 @@ type one interface {
 }
 
 func (m *mirrors) all() []one {
-	return []one{m.services, m.pods, m.nodes, m.deployments, m.statefulSets, m.autoscalers, m.scaledObjects, m.knativeServices, m.revisions, m.endpoints}
+	return []one{m.services, m.pods, m.nodes, m.deployments, m.statefulSets, m.autoscalers, m.scaledObjects, m.knativeServices, m.revisions, m.endpoints, m.workflows}
 }
 
 func (m *mirrors) start(ctx context.Context, wg *sync.WaitGroup) {
@@ -87,6 +89,8 @@ func (p *Platform) newMirrors() mirrors {
 			Source: p.untyped(knativeService)}, &p.mu, again[*object.KnativeService](p)),
 		revisions: mirror.New(mirror.Kind[*object.Revision]{Group: revision.Group, Resource: revision.Resource, Optional: true, Keep: object.RevisionOf,
 			Source: p.untyped(revision)}, &p.mu, again[*object.Revision](p)),
+		workflows: mirror.New(mirror.Kind[*object.Workflow]{Group: workflows.Group, Resource: workflows.Resource, Optional: true, Keep: object.WorkflowOf,
+			Source: p.untyped(workflows)}, &p.mu, p.workflowChanged),
 		endpoints: mirror.New(mirror.Kind[*object.Endpoints]{Group: "discovery.k8s.io", Resource: "endpointslices", Optional: true, Keep: object.EndpointsOf,
 			Source: selected{typed(k, k.DiscoveryV1().EndpointSlices("")), knativePublic}}, &p.mu, p.endpointsChanged),
 	}

@@ -120,7 +120,7 @@ func (p *Platform) resolve(namespace string) {
 	read, problems := p.reader.Read(namespace, catalog.Objects{
 		Services: m.services.Of(namespace), Deployments: m.deployments.Of(namespace), StatefulSets: m.statefulSets.Of(namespace),
 		Autoscalers: m.autoscalers.Of(namespace), ScaledObjects: m.scaledObjects.Of(namespace),
-		KnativeServices: m.knativeServices.Of(namespace), Revisions: m.revisions.Of(namespace)})
+		KnativeServices: m.knativeServices.Of(namespace), Revisions: m.revisions.Of(namespace), Workflows: m.workflows.Of(namespace)})
 	wanted := map[string]*catalog.Function{}
 	for _, f := range read {
 		wanted[f.Name] = f

@@ -14,6 +14,8 @@ func Rules() []rbacv1.PolicyRule {
 		{APIGroups: []string{"autoscaling"}, Resources: []string{"horizontalpodautoscalers"}, Verbs: read},
 		{APIGroups: []string{"discovery.k8s.io"}, Resources: []string{"endpointslices"}, Verbs: read},
 		{APIGroups: []string{knativeService.Group}, Resources: []string{knativeService.Resource, revision.Resource}, Verbs: read},
+		{APIGroups: []string{workflows.Group}, Resources: []string{workflows.Resource}, Verbs: read},
+		{APIGroups: []string{workflows.Group}, Resources: []string{workflows.Resource + "/status"}, Verbs: []string{"patch"}},
 		{APIGroups: []string{scaledObject.Group}, Resources: []string{scaledObject.Resource}, Verbs: read},
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"unicode"
 
+	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/headstart-mesh/headstart/control-plane/platform"
@@ -42,6 +43,9 @@ func (p *Platform) Activate(ctx context.Context, r platform.Request) (platform.I
 	}
 	if err := f.RefusesCaller(r.Caller); err != nil {
 		return platform.Instance{}, err
+	}
+	if f.Workflow != nil {
+		return platform.Instance{}, platform.OldDaemon(r.Node)
 	}
 	p.activity.Touch(f.Name)
 	if in := p.usable(f.Name); in != nil {
@@ -110,5 +114,11 @@ func Message(f platform.Function) *nodeapi.Function {
 		CpuLimitMillis: f.CPULimitMillis, MemoryLimit: f.MemoryLimit, RequestTimeout: durationpb.New(f.RequestTimeout),
 	}
 	f.Policy.Tell(m)
+	if f.Workflow != nil {
+		m.Workflow = &nodeapi.Workflow{}
+		if err := proto.Unmarshal(f.Workflow, m.Workflow); err != nil {
+			m.Workflow = &nodeapi.Workflow{} // which no node runs, and each says so
+		}
+	}
 	return m
 }

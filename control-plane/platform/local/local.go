@@ -98,10 +98,13 @@ func (p *Platform) State() platform.State {
 	return s
 }
 
-// Runs tells whether the node has an instance of the function.
+// Runs tells whether the node has an instance of the function. Each node runs all workflows.
 func (p *Platform) Runs(node, function string) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if p.functions[function].Workflow != nil {
+		return true
+	}
 	for _, in := range p.instances {
 		if in.Node == node && in.Function == function {
 			return true

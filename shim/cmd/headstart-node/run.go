@@ -45,6 +45,7 @@ import (
 	"github.com/headstart-mesh/headstart/shim/trigger"
 	"github.com/headstart-mesh/headstart/shim/uplink"
 	"github.com/headstart-mesh/headstart/shim/volume"
+	"github.com/headstart-mesh/headstart/shim/workflow"
 	"github.com/headstart-mesh/headstart/shim/writeback"
 )
 
@@ -187,9 +188,10 @@ func run(ctx context.Context, c config) (err error) {
 	traffic := probe.NewTraffic()
 	handOver := proxy.NewPeerTransport(me.peer, traffic.Opened)
 	defer handOver.CloseIdleConnections()
+	workflows := workflow.New(workflow.Config{Find: functions.Find, Metrics: workflow.NewMetrics(registry)})
 	requests := ingress.New(ingress.Config{Node: me.name, Functions: functions, ControlPlane: up,
 		Instances: platform.sandboxes, Objects: fetches, Peers: handOver, Mesh: platform.mesh, Deliveries: sockets,
-		Foresee: s3.Foresee,
+		Foresee: s3.Foresee, Workflows: workflows,
 		Metrics: ingress.NewMetrics(registry), Log: log})
 	process := rand.Text() // no other daemon of the node has this name
 	var gone func(consumer string) bool
@@ -205,7 +207,7 @@ func run(ctx context.Context, c config) (err error) {
 		Traffic: traffic, Tell: up.RoundTrips, Registry: registry, Log: log})
 
 	// What the control plane says goes to all of them.
-	joined := platform.join(node.Parts{Functions: functions, Stores: allowed, Destinations: connected, Ingress: requests,
+	joined := platform.join(node.Parts{Functions: functions, Stores: allowed, Destinations: connected, Workflows: workflows, Ingress: requests,
 		Relay: platform.relay, Triggers: triggers, Prober: prober, Peers: near, Curator: curated,
 		Register: func() *nodeapi.Register { return c.register(process) }})
 

@@ -32,6 +32,7 @@ type Objects struct {
 	Autoscalers, ScaledObjects map[string]*object.Scaler
 	KnativeServices            map[string]*object.KnativeService
 	Revisions                  map[string]*object.Revision
+	Workflows                  map[string]*object.Workflow
 }
 
 // Function is a function with what its instances are found and scaled by. Generation is

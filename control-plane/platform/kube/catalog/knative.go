@@ -31,6 +31,10 @@ func (n *reading) knative(s *object.KnativeService) {
 	if !ok {
 		return
 	}
+	if p.Workflow != "" {
+		n.refuse(of, reasonAnnotationsRefused, policy.KeyWorkflow, policy.KeyWorkflow+" is of Services of Kubernetes; remove it, and put it on such a Service")
+		return
+	}
 	revision, split := target(s.Traffic)
 	if split != nil {
 		n.refuse(of, reasonTrafficSplit, "spec.traffic", fmt.Sprintf("traffic is split over the revisions %s, which Headstart leaves alone; send all of it to one", strings.Join(split, ", ")))

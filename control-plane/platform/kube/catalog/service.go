@@ -40,6 +40,10 @@ func (n *reading) service(s *object.Service) {
 	if !ok {
 		return
 	}
+	if p.Workflow != "" {
+		n.workflow(of, s, p)
+		return
+	}
 	if !n.selects(of, s) {
 		return
 	}

@@ -4,13 +4,18 @@
 package object
 
 import (
+	"encoding/json"
 	"fmt"
 	"strings"
+	"time"
 
+	"google.golang.org/protobuf/proto"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/headstart-mesh/headstart/control-plane/policy"
+	"github.com/headstart-mesh/headstart/control-plane/workflow"
 )
 
 // identity is what tells an object from others, and from its own earlier versions.
@@ -71,6 +76,60 @@ func ServiceOf(o any) (*Service, error) {
 		return kept, nil
 	}
 	return nil, otherKind(o, "Service")
+}
+
+// Workflow is a Workflow of headstart.dev/v1alpha1.
+type Workflow struct {
+	metav1.ObjectMeta
+	// Compiled is the workflow as platform.Function has it, nil if it is Wrong: for this reason.
+	Compiled []byte
+	Timeout  time.Duration // 0: none is said
+	Wrong    string
+	// Said is its condition Ready, as the object has it: the generation that it is of, and Wrong as it was then. Ready is
+	// empty if the object has none.
+	SaidOf int64
+	Ready  string
+	Said   string
+}
+
+// WorkflowOf reads an unstructured Workflow.
+func WorkflowOf(o any) (*Workflow, error) {
+	switch w := o.(type) {
+	case *Workflow:
+		return w, nil
+	case *unstructured.Unstructured:
+		kept := &Workflow{ObjectMeta: identity(w)}
+		kept.Generation = w.GetGeneration()
+		kept.Compiled, kept.Timeout, kept.Wrong = compiled(w.Object["spec"])
+		conditions, _, _ := unstructured.NestedSlice(w.Object, "status", "conditions") // of another type is as good as absent
+		for _, item := range conditions {
+			var c metav1.Condition
+			if into(item, &c) == nil && c.Type == ConditionReady {
+				kept.SaidOf, kept.Ready, kept.Said = c.ObservedGeneration, string(c.Status), c.Message
+			}
+		}
+		return kept, nil
+	}
+	return nil, otherKind(o, "Workflow")
+}
+
+// ConditionReady is the type of the condition that says whether a workflow can be run.
+const ConditionReady = "Ready"
+
+// compiled compiles a workflow's document; wrong is for its author.
+func compiled(spec any) (of []byte, timeout time.Duration, wrong string) {
+	document, err := json.Marshal(spec)
+	if err != nil {
+		return nil, 0, err.Error()
+	}
+	w, err := workflow.Compile(document)
+	if err != nil {
+		return nil, 0, err.Error()
+	}
+	if of, err = (proto.MarshalOptions{Deterministic: true}).Marshal(w); err != nil {
+		return nil, 0, err.Error()
+	}
+	return of, w.GetTimeout().AsDuration(), ""
 }
 
 // Node is a Kubernetes Node.
