@@ -57,7 +57,7 @@ var all = []schema.GroupVersionResource{
 	objects.Namespaces, objects.Nodes, objects.Pods, objects.Services, objects.Secrets, objects.ConfigMaps, objects.Accounts, objects.Deployments,
 	objects.StatefulSets, objects.DaemonSets, objects.Roles, objects.RoleBindings, objects.ClusterRoles, objects.ClusterRoleBindings,
 	objects.Leases, objects.Budgets, objects.MutatingPolicies, objects.MutatingBindings,
-	objects.RuntimeClasses, objects.AdmissionPolicies, objects.AdmissionBindings, objects.Autoscalers, objects.ScaledObjects, objects.KnativeServices,
+	objects.RuntimeClasses, objects.Definitions, objects.AdmissionPolicies, objects.AdmissionBindings, objects.Autoscalers, objects.ScaledObjects, objects.KnativeServices,
 	objects.EnvoyFilters, objects.TrafficExtensions, objects.WasmPlugins, objects.Telemetries, objects.Jobs,
 	objects.VirtualServices, objects.ServiceEntries, objects.WorkloadEntries, objects.HTTPRoutes, objects.GRPCRoutes,
 	{Group: "authorization.k8s.io", Version: "v1", Resource: "selfsubjectaccessreviews"},

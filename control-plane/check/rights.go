@@ -15,7 +15,7 @@ var installed = []struct {
 	resource  schema.GroupVersionResource
 	namespace func(Env) string
 }{
-	{objects.Namespaces, everywhere}, {objects.RuntimeClasses, everywhere},
+	{objects.Namespaces, everywhere}, {objects.RuntimeClasses, everywhere}, {objects.Definitions, everywhere},
 	{objects.ClusterRoles, everywhere}, {objects.ClusterRoleBindings, everywhere},
 	{objects.AdmissionPolicies, everywhere}, {objects.AdmissionBindings, everywhere},
 	{objects.MutatingPolicies, everywhere}, {objects.MutatingBindings, everywhere},

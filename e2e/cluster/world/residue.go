@@ -73,7 +73,7 @@ func (w *World) objects(ctx context.Context, s Snapshot, kind string) error {
 	}
 	for _, item := range list.Items {
 		m := item.Metadata
-		if m.Name == System { // the operator's own namespace
+		if m.Name == System || m.Name == "workflows.headstart.dev" { // the operator's own namespace, and the kind of users' objects
 			continue
 		}
 		// A gateway that was restarted meanwhile is still the same gateway.
