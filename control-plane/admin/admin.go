@@ -137,7 +137,9 @@ type Function struct {
 	Name  string   `json:"name"`
 	Hosts []string `json:"hosts"`
 	Image string   `json:"image"`
-	Input string   `json:"input,omitempty"`
+	// Workflow is the version that its document has, if it is one. It has neither image nor instances then.
+	Workflow string `json:"workflow,omitempty"`
+	Input    string `json:"input,omitempty"`
 	// Inputs are the templates of the inputs with names, by these.
 	Inputs map[string]string `json:"inputs,omitempty"`
 	// Connections are the destinations that its pods' programs are connected to before they start.

@@ -89,7 +89,8 @@ func (c *compiler) call(path string, a *model.HTTPArguments) *nodeapi.Call {
 		}
 		parts = append(parts, `"body": `+c.value(path+"/body", body))
 	}
-	return &nodeapi.Call{Request: c.parsed(path, "{"+strings.Join(parts, ", ")+"}"), Output: a.Output, Redirect: a.Redirect}
+	return &nodeapi.Call{Request: c.parsed(path, "{"+strings.Join(parts, ", ")+"}"), Output: a.Output, Redirect: a.Redirect,
+		Host: hostOf(a.Endpoint)}
 }
 
 // endpoint compiles the URL of a call.
@@ -112,6 +113,26 @@ func (c *compiler) endpoint(path string, e *model.Endpoint) string {
 		return ""
 	}
 	return checked[string](c, path)(templateOf(template.String()))
+}
+
+// hostOf is the host of an endpoint's URL, empty if that is computed.
+func hostOf(e *model.Endpoint) string {
+	if e == nil {
+		return ""
+	}
+	template := e.URITemplate
+	if e.EndpointConfig != nil {
+		template = e.EndpointConfig.URI
+	}
+	if template == nil {
+		return ""
+	}
+	_, rest, _ := strings.Cut(template.String(), "://")
+	host, _, _ := strings.Cut(rest, "/")
+	if strings.ContainsAny(host, "{}?#@") {
+		return ""
+	}
+	return host
 }
 
 var placeholder = regexp.MustCompile(`\{([^{}]*)\}`)

@@ -82,7 +82,7 @@ func TestAWorkflow(t *testing.T) {
 	if want := fmt.Sprintf(`{"much":%d}`, 2*len(large)); err != nil || strings.TrimSpace(string(a.body)) != want {
 		t.Errorf("the other way: %d %s, %v", a.status, a.body, err)
 	}
-	if f := function(t, "wf"); len(f.Instances) != 0 || f.Image != "" {
+	if f := function(t, "wf"); len(f.Instances) != 0 || f.Image != "" || f.Workflow != "1.0.0" {
 		t.Errorf("in the status it is %+v", f)
 	}
 }
@@ -158,4 +158,39 @@ func TestAWorkflowWhoseClientLeaves(t *testing.T) {
 		t.Errorf("it is answered: %d %s", a.status, a.body)
 	}
 	nothingHalfMade(t)
+}
+
+// The functions that follow start while the first one does: a workflow of cold functions waits for one start, and not for all.
+func TestAWorkflowOfColdFunctions(t *testing.T) {
+	tasks := ""
+	for _, name := range []string{"wf-cold-one", "wf-cold-two", "wf-cold-three"} {
+		deploy(t, testbed.Function{Name: name, Env: map[string]string{"WITNESS_SLOW": "1s"}})
+		tasks += fmt.Sprintf("  - %s: { call: http, with: { method: get, endpoint: 'http://%s.default/' } }\n", name, name)
+	}
+	deployWorkflow(t, "wf-cold", tasks)
+	a, err := call{function: "wf-cold"}.do(t.Context())
+	if err != nil || a.status != http.StatusOK {
+		t.Fatalf("%d %s, %v", a.status, a.body, err)
+	}
+	id := a.header.Get(filterapi.HeaderRequest)
+	eventually(t, "the starts are in trace "+id, func() error {
+		starts, first := map[string]time.Time{}, time.Time{}
+		for _, s := range spansOf(t, id).Spans {
+			switch {
+			case s.Name == tracing.SandboxCreate:
+				starts[fmt.Sprint(s.Attributes[string(tracing.Function)])] = s.Start
+			case s.Name == tracing.Step && (first.IsZero() || s.End.Before(first)):
+				first = s.End
+			}
+		}
+		if len(starts) != 3 || first.IsZero() {
+			return fmt.Errorf("starts %v, the first step's end %v", starts, first)
+		}
+		for name, at := range starts {
+			if at.After(first) {
+				return fmt.Errorf("%s starts at %v, and the first step ends at %v", name, at, first)
+			}
+		}
+		return nil
+	})
 }

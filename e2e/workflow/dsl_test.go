@@ -349,6 +349,36 @@ do:
 	}
 }
 
+// What comes next is known as far as the document says it, and beyond a switch as far as it is guessed.
+func TestAhead(t *testing.T) {
+	p := compile(t, `
+do:
+  - a: { call: http, with: { method: get, endpoint: 'http://a.shop/{x}' } }
+  - all:
+      fork:
+        branches:
+          - b: { do: [ { b1: { call: http, with: { method: get, endpoint: 'http://b.shop' } } }, { b2: { call: http, with: { method: get, endpoint: '${ .url }' } } } ] }
+          - c: { for: { in: '[1]' }, do: [ { c1: { call: http, with: { method: get, endpoint: { uri: 'http://c.shop:80/' } } } } ] }
+  - which: { switch: [ { x: { when: .n, then: e } }, { y: { when: .m, then: end } } ] }
+  - d: { try: [ { d1: { call: http, with: { method: get, endpoint: 'http://d.shop/' } } } ], catch: {} }
+  - e: { call: http, with: { method: get, endpoint: 'http://e.shop/' }, then: a }
+`)
+	state := p.Start("run", map[string]any{}, time.Now())
+	for chosen, want := range map[int]string{
+		-1: "b.shop c.shop:80", 0: "b.shop c.shop:80 e.shop a.shop b.shop c.shop:80 e.shop a.shop", 1: "b.shop c.shop:80",
+		2: "b.shop c.shop:80 d.shop e.shop a.shop b.shop c.shop:80 d.shop",
+	} {
+		got := state.Ahead(func(task string, _ uint64) (int, bool) { return chosen, chosen >= 0 && task == "/do/2/which" }, 8)
+		if strings.Join(got, " ") != want {
+			t.Errorf("with case %d: %s, want %s", chosen, got, want)
+		}
+	}
+	state = state.Answer(state.Open()[0].ID, answer(200, `{"n":true,"url":"http://x.shop"}`), time.Now())
+	if got := state.Ahead(func(string, uint64) (int, bool) { return 2, true }, 3); strings.Join(got, " ") != "d.shop e.shop a.shop" {
+		t.Errorf("within a fork: %s", got)
+	}
+}
+
 // A state is never changed: whoever has guessed an answer goes back, and finds all as it was.
 func TestStatesAreNotChanged(t *testing.T) {
 	p := compile(t, `

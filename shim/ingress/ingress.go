@@ -97,6 +97,7 @@ type Ingress struct {
 	// By what the other side speaks.
 	functionSide, relaySide proxy.Transports
 	pause                   time.Duration // the first between two placements of a request
+	prepared                prepared
 
 	stopping context.Context
 	stop     context.CancelFunc
@@ -107,7 +108,7 @@ func New(c Config) *Ingress {
 	stopping, stop := context.WithCancel(context.Background())
 	return &Ingress{config: c, hints: newHints(), held: newHeld(), tally: newTally(time.Now()),
 		functionSide: proxy.NewTransports(functionDialTimeout), relaySide: proxy.NewTransports(relayDialTimeout),
-		pause: pauseFirst, stopping: stopping, stop: stop}
+		pause: pauseFirst, prepared: prepared{at: map[string]time.Time{}}, stopping: stopping, stop: stop}
 }
 
 // Close lets go of the hints that no request followed, and answers the requests that

@@ -3,8 +3,10 @@ package ingress
 import (
 	"context"
 	"errors"
+	"maps"
 	"net/http"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/cenkalti/backoff/v5"
@@ -40,7 +42,42 @@ func (in *Ingress) run(ctx context.Context, w http.ResponseWriter, r *http.Reque
 	if in.config.Workflows == nil {
 		return problem.New(http.StatusServiceUnavailable, "WorkflowUnknown", "", "the node runs no workflows")
 	}
-	return in.config.Workflows.Serve(ctx, w, r, workflow.Request{ID: p.id, Workflow: p.function, Depth: p.depth, Ingress: in.Gateway()})
+	return in.config.Workflows.Serve(ctx, w, r, workflow.Request{ID: p.id, Workflow: p.function, Depth: p.depth,
+		Ingress: in.Gateway(), Prepare: in.prepare})
+}
+
+// prepareEvery is how often a node asks for an instance of a function ahead of requests: one that had an instance then has it
+// still, since no function is scaled to zero sooner.
+const prepareEvery = time.Second
+
+// prepare has a function have an instance, for a request that is likely to come.
+func (in *Ingress) prepare(ctx context.Context, function, caller string) {
+	if !in.prepared.due(function, time.Now()) {
+		return
+	}
+	ctx, cancel := in.waiting(ctx, time.Now().Add(placementTimeout))
+	defer cancel()
+	// If there is none, the request that comes hears why.
+	_, _ = in.config.ControlPlane.Activate(ctx, &nodeapi.Activate{Request: nodeapi.NewRequestID(), Function: function,
+		Traceparent: tracing.Traceparent(ctx), Caller: caller})
+}
+
+// prepared are the functions of which an instance was asked for ahead of a request, and when.
+type prepared struct {
+	mu sync.Mutex
+	at map[string]time.Time
+}
+
+// due tells whether one may be asked for again, and notes that it is.
+func (p *prepared) due(function string, now time.Time) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	maps.DeleteFunc(p.at, func(_ string, at time.Time) bool { return now.Sub(at) >= prepareEvery })
+	if _, is := p.at[function]; is {
+		return false
+	}
+	p.at[function] = now
+	return true
 }
 
 // place has the request bound to an instance and brought there. It is placed again while it

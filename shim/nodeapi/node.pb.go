@@ -4651,7 +4651,9 @@ type Call struct {
 	// What of the answer is the task's output: content, raw or response.
 	Output string `protobuf:"bytes,2,opt,name=output,proto3" json:"output,omitempty"`
 	// True when answers of 300 to 399 are no errors.
-	Redirect      bool `protobuf:"varint,3,opt,name=redirect,proto3" json:"redirect,omitempty"`
+	Redirect bool `protobuf:"varint,3,opt,name=redirect,proto3" json:"redirect,omitempty"`
+	// Host of the URL, if the document says it: what is called can be started before its turn. Empty: it is computed.
+	Host          string `protobuf:"bytes,4,opt,name=host,proto3" json:"host,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -4705,6 +4707,13 @@ func (x *Call) GetRedirect() bool {
 		return x.Redirect
 	}
 	return false
+}
+
+func (x *Call) GetHost() string {
+	if x != nil {
+		return x.Host
+	}
+	return ""
 }
 
 // Switch goes on with the first case whose condition holds.
@@ -7209,11 +7218,12 @@ const file_node_proto_rawDesc = "" +
 	"\x04wait\x18\x1c \x01(\v2\x19.google.protobuf.DurationH\x00R\x04waitB\x06\n" +
 	"\x04kind\"9\n" +
 	"\bTaskList\x12-\n" +
-	"\x05tasks\x18\x01 \x03(\v2\x17.headstart.node.v1.TaskR\x05tasks\"T\n" +
+	"\x05tasks\x18\x01 \x03(\v2\x17.headstart.node.v1.TaskR\x05tasks\"h\n" +
 	"\x04Call\x12\x18\n" +
 	"\arequest\x18\x01 \x01(\tR\arequest\x12\x16\n" +
 	"\x06output\x18\x02 \x01(\tR\x06output\x12\x1a\n" +
-	"\bredirect\x18\x03 \x01(\bR\bredirect\"7\n" +
+	"\bredirect\x18\x03 \x01(\bR\bredirect\x12\x12\n" +
+	"\x04host\x18\x04 \x01(\tR\x04host\"7\n" +
 	"\x06Switch\x12-\n" +
 	"\x05cases\x18\x01 \x03(\v2\x17.headstart.node.v1.CaseR\x05cases\"B\n" +
 	"\x04Case\x12\x12\n" +

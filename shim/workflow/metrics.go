@@ -12,6 +12,7 @@ import (
 // Metrics count what runs come to.
 type Metrics struct {
 	duration *prometheus.HistogramVec
+	prepared *prometheus.CounterVec
 }
 
 // NewMetrics registers them.
@@ -20,8 +21,11 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 		Name:    "headstart_workflow_duration_seconds",
 		Help:    "How long runs of workflows take, from the request to the end, by what they come to.",
 		Buckets: prometheus.ExponentialBuckets(0.001, 2, 19), // up to 262 s
-	}, []string{"workflow", "result"})}
-	r.MustRegister(m.duration)
+	}, []string{"workflow", "result"}), prepared: prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "headstart_workflow_prepared_total",
+		Help: "Functions of which runs have asked for an instance ahead of their call.",
+	}, []string{"workflow"})}
+	r.MustRegister(m.duration, m.prepared)
 	return m
 }
 

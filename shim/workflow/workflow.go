@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"runtime"
 	"strings"
 	"sync"
 	"time"
@@ -17,10 +18,12 @@ import (
 
 	"github.com/headstart-mesh/headstart/filters/filterapi"
 	"github.com/headstart-mesh/headstart/shim/call"
+	"github.com/headstart-mesh/headstart/shim/fair"
 	"github.com/headstart-mesh/headstart/shim/nodeapi"
 	"github.com/headstart-mesh/headstart/shim/nodeapi/expression"
 	"github.com/headstart-mesh/headstart/shim/nodeapi/tracing"
 	"github.com/headstart-mesh/headstart/shim/problem"
+	"github.com/headstart-mesh/headstart/shim/workflow/predict"
 	"github.com/headstart-mesh/headstart/shim/workflow/program"
 )
 
@@ -33,9 +36,24 @@ type Config struct {
 	Metrics *Metrics
 }
 
-// Owner runs workflows. Its methods may be called at the same time.
+const (
+	// memoryOfNode bounds what the values of all runs take, in bytes: a part of what the chart gives the daemon.
+	memoryOfNode = 32 << 20
+	// callsOfNode is how many calls runs may have under way, each of which may have read as much as a value's text.
+	callsOfNode = 256
+	// aheadMost is how many calls ahead of a run's own are prepared.
+	aheadMost = 16
+	// leastMemory is what a run counts for at least, in bytes.
+	leastMemory = 8 << 10
+)
+
+// Owner runs workflows. Its methods may be called at the same time. What runs have of the node is shared out fairly among
+// namespaces.
 type Owner struct {
 	config Config
+	memory *memory
+	calls  *fair.Places
+	turns  *fair.Places // those that compute
 
 	mu       sync.Mutex
 	programs map[string]compiled // by the workflow's name
@@ -43,13 +61,17 @@ type Owner struct {
 
 // compiled is a program, or why there is none.
 type compiled struct {
-	of      *nodeapi.Workflow
-	program *program.Program
-	err     error
+	of        *nodeapi.Workflow
+	program   *program.Program
+	predictor *predict.Predictor
+	err       error
 }
 
 // New returns an owner of no runs.
-func New(c Config) *Owner { return &Owner{config: c, programs: map[string]compiled{}} }
+func New(c Config) *Owner {
+	return &Owner{config: c, programs: map[string]compiled{}, memory: &memory{share: fair.NewShare(memoryOfNode)},
+		calls: fair.NewPlaces(callsOfNode), turns: fair.NewPlaces(int64(max(2, runtime.GOMAXPROCS(0))))}
+}
 
 // Request is one that a workflow is to answer.
 type Request struct {
@@ -58,11 +80,13 @@ type Request struct {
 	Depth    int // of calls of functions by functions
 	// Ingress takes the requests for functions.
 	Ingress http.Handler
+	// Prepare has a function have an instance, if it has none. It may return before there is one.
+	Prepare func(ctx context.Context, function, caller string)
 }
 
 // Serve answers a request. Its error is why there is no run; a run that fails is an answer.
 func (o *Owner) Serve(ctx context.Context, w http.ResponseWriter, r *http.Request, q Request) error {
-	p, err := o.program(q.Workflow)
+	c, err := o.program(q.Workflow)
 	if err != nil {
 		return err
 	}
@@ -72,10 +96,12 @@ func (o *Owner) Serve(ctx context.Context, w http.ResponseWriter, r *http.Reques
 	}
 	ctx, cancel := context.WithTimeout(ctx, q.Workflow.GetRequestTimeout().AsDuration())
 	defer cancel()
-	run := &run{owner: o, request: q, namespace: namespaceOf(q.Workflow.GetName())}
+	ctx = fair.For(ctx, q.Workflow.GetName())
+	run := &run{owner: o, request: q, namespace: namespaceOf(q.Workflow.GetName()), prepared: map[string]bool{}}
+	defer run.release()
 	w.Header().Set(filterapi.HeaderRequest, q.ID)
 	began := time.Now()
-	output, fault, err := run.finish(ctx, p, input)
+	output, fault, err := run.finish(ctx, c, input)
 	o.config.Metrics.observe(q.Workflow.GetName(), began, fault, err)
 	switch {
 	case errors.Is(err, context.DeadlineExceeded):
@@ -96,19 +122,22 @@ func namespaceOf(name string) string {
 }
 
 // program compiles a workflow once.
-func (o *Owner) program(f *nodeapi.Function) (*program.Program, error) {
+func (o *Owner) program(f *nodeapi.Function) (compiled, error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	c := o.programs[f.GetName()]
 	if c.of != f.GetWorkflow() {
-		c = compiled{of: f.GetWorkflow()}
+		if c.predictor == nil || c.of.GetRevision() != f.GetWorkflow().GetRevision() {
+			c.predictor = predict.New()
+		}
+		c.of = f.GetWorkflow()
 		c.program, c.err = program.New(f.GetName(), c.of)
 		o.programs[f.GetName()] = c
 	}
 	if c.err != nil {
-		return nil, problem.New(http.StatusServiceUnavailable, "WorkflowUnknown", "spec", "the node cannot run the workflow: "+c.err.Error())
+		return c, problem.New(http.StatusServiceUnavailable, "WorkflowUnknown", "spec", "the node cannot run the workflow: "+c.err.Error())
 	}
-	return c.program, nil
+	return c, nil
 }
 
 // Set forgets the programs of workflows that are not among the functions any more.
@@ -162,6 +191,32 @@ type run struct {
 	owner     *Owner
 	request   Request
 	namespace string
+	kept      int64           // of the memory of runs
+	prepared  map[string]bool // by host
+}
+
+// turn goes on to another state, when it is the namespace's turn to compute.
+func (r *run) turn(ctx context.Context, next func() *program.State) (*program.State, error) {
+	leave, err := r.owner.turns.Wait(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer leave()
+	state := next()
+	return state, r.keep(max(state.Memory(), leastMemory))
+}
+
+// release gives back all that the run has kept.
+func (r *run) release() { r.owner.memory.change(r.request.Workflow.GetName(), -r.kept) }
+
+// keep has the run count for so many bytes.
+func (r *run) keep(bytes int64) error {
+	name := r.request.Workflow.GetName()
+	if why := r.owner.memory.change(name, bytes-r.kept); why != "" {
+		return problem.New(http.StatusServiceUnavailable, "TooManyInFlight", "", "the node has "+why)
+	}
+	r.kept = bytes
+	return nil
 }
 
 // came is an answer for a step of a run.
@@ -171,7 +226,7 @@ type came struct {
 }
 
 // finish runs a program to its end. All calls have ended when it returns.
-func (r *run) finish(ctx context.Context, p *program.Program, input any) (any, *program.Fault, error) {
+func (r *run) finish(ctx context.Context, c compiled, input any) (any, *program.Fault, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	var calls sync.WaitGroup
 	defer calls.Wait()
@@ -180,10 +235,18 @@ func (r *run) finish(ctx context.Context, p *program.Program, input any) (any, *
 	under := map[int]context.CancelFunc{} // calls under way
 	timer := time.NewTimer(0)
 	defer timer.Stop()
-	state := p.Start(r.request.ID, input, time.Now())
-	for {
+	state, err := r.turn(ctx, func() *program.State { return c.program.Start(r.request.ID, input, time.Now()) })
+	for err == nil {
 		if output, fault, ended := state.Ended(); ended {
+			c.predictor.Feed(state.Choices())
 			return output, fault, nil
+		}
+		for _, host := range state.Ahead(c.predictor.Guess, aheadMost) {
+			if r.prepared[host] {
+				continue
+			}
+			r.prepared[host] = true
+			calls.Go(func() { r.prepare(ctx, host) })
 		}
 		open := map[int]bool{}
 		for _, step := range state.Open() {
@@ -216,13 +279,33 @@ func (r *run) finish(ctx context.Context, p *program.Program, input any) (any, *
 		select {
 		case c := <-answers:
 			delete(under, c.step)
-			state = state.Answer(c.step, c.answer, time.Now())
+			state, err = r.turn(ctx, func() *program.State { return state.Answer(c.step, c.answer, time.Now()) })
 		case <-elapsed:
-			state = state.Elapse(time.Now())
+			state, err = r.turn(ctx, func() *program.State { return state.Elapse(time.Now()) })
 		case <-ctx.Done():
-			return nil, nil, context.Cause(ctx)
+			err = context.Cause(ctx)
 		}
 	}
+	return nil, nil, err
+}
+
+// prepare has the function of a host have an instance when its turn comes. If it cannot, the call says why.
+func (r *run) prepare(ctx context.Context, host string) {
+	f, err := r.find(ctx, host)
+	if err != nil || f.GetWorkflow() != nil {
+		return
+	}
+	r.owner.config.Metrics.prepared.WithLabelValues(r.request.Workflow.GetName()).Inc()
+	r.request.Prepare(ctx, f.GetName(), r.request.Workflow.GetName())
+}
+
+// find returns the function that answers to a host, if the workflow may call it.
+func (r *run) find(ctx context.Context, host string) (*nodeapi.Function, error) {
+	f, err := r.owner.config.Find(ctx, host)
+	if err != nil {
+		return nil, err
+	}
+	return call.Allowed(f.GetName(), f, nil, r.namespace)
 }
 
 // call does what a step of a run is for.
@@ -236,10 +319,7 @@ func (r *run) call(ctx context.Context, step *program.Step) (a program.Answer) {
 		span.End()
 	}()
 	host := step.Request.URL.Host
-	f, err := r.owner.config.Find(ctx, host)
-	if err == nil {
-		f, err = call.Allowed(f.GetName(), f, nil, r.namespace)
-	}
+	f, err := r.find(ctx, host)
 	if err != nil {
 		if problem.ReasonOf(err) == problem.ReasonFunctionUnknown {
 			err = problem.New(http.StatusBadGateway, problem.ReasonFunctionUnknown, "", fmt.Sprintf("%.100q is no host of a function", host))
@@ -255,6 +335,11 @@ func (r *run) call(ctx context.Context, step *program.Step) (a program.Answer) {
 	if err != nil {
 		return program.Answer{Err: err}
 	}
+	leave, err := r.owner.calls.Wait(ctx)
+	if err != nil {
+		return program.Answer{Err: err}
+	}
+	defer leave()
 	got := call.Do(r.request.Ingress, out, expression.SizeLimit, false)
 	switch {
 	case got.Failed != nil:

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -28,7 +29,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // call is a task that calls a function with the run's value, and has its answer.
 func call(name, host string) *nodeapi.Task {
 	return &nodeapi.Task{Name: name, Path: "/do/" + name, Kind: &nodeapi.Task_Call{Call: &nodeapi.Call{
-		Request: fmt.Sprintf(`{method: "post", url: "http://%s/work?n=1", headers: {"x-own": "1", "x-headstart-caller": "shop/other"}, body: .}`, host)}}}
+		Request: fmt.Sprintf(`{method: "post", url: "http://%s/work?n=1", headers: {"x-own": "1", "x-headstart-caller": "shop/other"}, body: .}`, host), Host: host}}}
 }
 
 func of(tasks ...*nodeapi.Task) *nodeapi.Function {
@@ -40,10 +41,11 @@ type rig struct {
 	*workflow.Owner
 	t         *testing.T
 	functions map[string]http.HandlerFunc // by their names
+	prepared  chan string                 // those of which an instance was asked for
 }
 
 func newRig(t *testing.T, functions map[string]http.HandlerFunc) *rig {
-	r := &rig{t: t, functions: functions}
+	r := &rig{t: t, functions: functions, prepared: make(chan string, 100)}
 	r.Owner = workflow.New(workflow.Config{Metrics: workflow.NewMetrics(prometheus.NewRegistry()),
 		Find: func(_ context.Context, host string) (*nodeapi.Function, error) {
 			name, namespace, _ := strings.Cut(host, ".")
@@ -64,7 +66,8 @@ func (r *rig) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 // run has a workflow answer a request.
 func (r *rig) run(f *nodeapi.Function, req *http.Request) (*httptest.ResponseRecorder, error) {
 	w := httptest.NewRecorder()
-	err := r.Serve(req.Context(), w, req, workflow.Request{ID: nodeapi.NewRequestID(), Workflow: f, Ingress: r})
+	err := r.Serve(req.Context(), w, req, workflow.Request{ID: nodeapi.NewRequestID(), Workflow: f, Ingress: r,
+		Prepare: func(_ context.Context, function, caller string) { r.prepared <- caller + " " + function }})
 	return w, err
 }
 
@@ -210,4 +213,81 @@ func TestBranchesThatNobodyWaitsFor(t *testing.T) {
 		t.Errorf("%s, %v", w.Body, err)
 	}
 	<-ended
+}
+
+// A namespace whose runs hold much does not keep those of others out, and all of it is given back.
+func TestRunsShareTheNode(t *testing.T) {
+	began, release := make(chan struct{}, 1000), make(chan struct{})
+	r := newRig(t, map[string]http.HandlerFunc{
+		"shop/slow":  func(http.ResponseWriter, *http.Request) { began <- struct{}{}; <-release },
+		"other/fast": func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "fast") },
+	})
+	large := `"` + strings.Repeat("x", expression.SizeLimit-100) + `"`
+	held, refused := 0, make(chan error, 1)
+	var runs sync.WaitGroup
+	for refusal := error(nil); refusal == nil; {
+		runs.Go(func() {
+			if _, err := r.run(of(call("a", "slow.shop")), r.post(large)); err != nil {
+				refused <- err
+			}
+		})
+		select {
+		case <-began:
+			held++
+		case refusal = <-refused:
+			if problem.ReasonOf(refusal) != "TooManyInFlight" || !strings.Contains(refusal.Error(), "shop") {
+				t.Errorf("it is refused as %v", refusal)
+			}
+		}
+	}
+	if held < 10 || held > 100 {
+		t.Errorf("%d runs of %d bytes are held", held, len(large))
+	}
+	other := of(call("a", "fast.other"))
+	other.Name = "other/checkout"
+	if w, err := r.run(other, r.post(large)); err != nil || w.Code != http.StatusOK {
+		t.Errorf("another namespace's: %d, %v", w.Code, err)
+	}
+	close(release)
+	runs.Wait()
+	if w, err := r.run(of(call("a", "slow.shop")), r.post(large)); err != nil || w.Code != http.StatusOK {
+		t.Errorf("afterwards: %d, %v", w.Code, err)
+	}
+}
+
+// What a run will call next is started before its turn: as far as the document says, and as others went that came by the same way.
+func TestWhatComesNextIsPrepared(t *testing.T) {
+	var wanted string
+	var r *rig
+	r = newRig(t, map[string]http.HandlerFunc{
+		"shop/first": func(w http.ResponseWriter, _ *http.Request) {
+			for _, want := range strings.Fields(wanted) {
+				if got := <-r.prepared; got != "shop/checkout "+want {
+					t.Errorf("while the first works, %s", got)
+				}
+			}
+			w.Header().Set("Content-Type", "application/json")
+			_, _ = io.WriteString(w, `{"way": "left"}`)
+		},
+		"shop/second": func(w http.ResponseWriter, req *http.Request) { _, _ = io.Copy(w, req.Body) },
+		"shop/left":   func(http.ResponseWriter, *http.Request) {},
+		"shop/right":  func(http.ResponseWriter, *http.Request) { t.Error("the right one is called") },
+	})
+	second := call("second", "second.shop")
+	second.InputFrom = "{way}"
+	which := &nodeapi.Task{Name: "which", Path: "/do/which", Kind: &nodeapi.Task_Switch{Switch: &nodeapi.Switch{Cases: []*nodeapi.Case{
+		{Name: "right", When: `$context == "never"`, Then: "right"}, {Name: "left", Then: "left"}}}}}
+	right := call("right", "right.shop")
+	right.Then = "end"
+	f := of(call("first", "first.shop"), second, which, right, call("left", "left.shop"))
+	for _, wanted = range []string{"shop/second", "shop/second shop/left"} {
+		if w, err := r.run(f, r.post("")); err != nil || w.Code != http.StatusOK {
+			t.Fatalf("%d %s, %v", w.Code, w.Body, err)
+		}
+		for len(r.prepared) > 0 {
+			if got := <-r.prepared; got == "shop/checkout shop/right" {
+				t.Error("the right one is prepared")
+			}
+		}
+	}
 }

@@ -266,6 +266,9 @@ func state(f admin.Function) string {
 	if f.Refused {
 		words = append(words, "annotations refused")
 	}
+	if f.Workflow != "" {
+		words = append(words, "workflow "+f.Workflow)
+	}
 	count := map[string]int{}
 	var order []string
 	for _, in := range f.Instances {

@@ -86,6 +86,8 @@ func TestStatusOfAnEmptyPlatform(t *testing.T) {
 			Nodes: []admin.Node{{Name: "edge", Gateway: "http://10.0.0.1", Version: "v1"}}},
 		"No node is connected; the log of headstart-node says why.\n\nFUNCTION       HOST   STATE   INPUT\ndefault/fire   -      cold    -\n": {
 			Functions: []admin.Function{{Name: "default/fire"}}},
+		"No node is connected; the log of headstart-node says why.\n\nFUNCTION      HOST   STATE            INPUT\ndefault/buy   -      workflow 1.2.0   -\n": {
+			Functions: []admin.Function{{Name: "default/buy", Workflow: "1.2.0"}}},
 	} {
 		var out bytes.Buffer
 		if err := printStatus(&out, s, time.Now()); err != nil {

@@ -12,10 +12,11 @@ import (
 )
 
 const (
-	// SizeLimit bounds the text of a value, in bytes: that of its strings and names, and a few for each other part.
-	SizeLimit = 1 << 20
+	// SizeLimit bounds the text of a value, in bytes: that of its strings and names, and a few for each other part. AWS
+	// Step Functions has the same limit.
+	SizeLimit = 256 << 10
 	// PartsLimit bounds how many arrays, objects, and values in them a value has.
-	PartsLimit = 50_000
+	PartsLimit = 20_000
 	// depthLimit bounds how deep they are in each other.
 	depthLimit = 200
 )
@@ -103,6 +104,15 @@ func bounded(v any) error {
 	m := measure{}
 	m.add(v, 0)
 	return m.err
+}
+
+// part is about what a part of a value takes in memory, in bytes, beside its text.
+const part = 64
+
+// Memory is about how many bytes a value takes, if none of its parts are the same.
+func Memory(v any) int64 {
+	m := measured(v)
+	return int64(m.size + part*m.parts)
 }
 
 // measure adds up a value, no further than the limits: parts of it may be the same, so it can be much larger than its memory.

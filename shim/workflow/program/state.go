@@ -5,6 +5,8 @@ import (
 	"maps"
 	"slices"
 	"time"
+
+	"github.com/headstart-mesh/headstart/shim/nodeapi/expression"
 )
 
 // State is how far a run is. It is never changed.
@@ -17,6 +19,19 @@ type State struct {
 	ended      bool
 	output     any
 	fault      *Fault
+	// route tells by which tasks the run has come here, choices what it has chosen on its way.
+	route   uint64
+	choices []Choice
+}
+
+// Choice is what a switch has chosen.
+type Choice struct {
+	// Task is where the document has the switch (JSON pointer).
+	Task string
+	// Route tells by which calls and choices the run has come there.
+	Route uint64
+	// Case is the number of the first case that held; as many as there are: none did.
+	Case int
 }
 
 // run is what stays the same for a run.
@@ -112,11 +127,33 @@ func (p *Program) Start(id string, input any, now time.Time) *State {
 	})
 }
 
+// Choices are what the run has chosen until now, the first 256 of them.
+func (s *State) Choices() []Choice { return s.choices }
+
 // Open are the calls and waits that the run has come to, in the order in which it did.
 func (s *State) Open() []*Step { return s.open }
 
 // Ended returns the run's output, or its fault; false: it goes on.
 func (s *State) Ended() (output any, fault *Fault, ended bool) { return s.output, s.fault, s.ended }
+
+// Memory is about how many bytes the run's values take, at most.
+func (s *State) Memory() (bytes int64) {
+	seen := map[*frame]bool{}
+	for _, step := range s.open {
+		bytes += expression.Memory(step.context)
+		if step.Request != nil {
+			bytes += int64(len(step.Request.Body))
+		}
+		for f := step.frame; f != nil && !seen[f]; f = f.up {
+			seen[f] = true
+			bytes += expression.Memory(f.raw) + expression.Memory(f.input) + expression.Memory(f.scope) + expression.Memory(f.items)
+		}
+	}
+	for _, j := range s.joins {
+		bytes += expression.Memory(j.outputs)
+	}
+	return bytes + expression.Memory(s.run.input)
+}
 
 // Deadline is when Elapse is to be called; zero: there is no such time.
 func (s *State) Deadline() time.Time {
@@ -194,8 +231,10 @@ const (
 	TasksLimit = 20_000
 	// OpenLimit bounds how many calls and waits are open at the same time.
 	OpenLimit = 64
+	// choicesLimit bounds how many choices are kept: what a loop chooses is soon known.
+	choicesLimit = 256
 	// turnLimit bounds how long a run computes between two steps.
-	turnLimit = 5 * time.Second
+	turnLimit = time.Second
 )
 
 // turn makes a state of another.
@@ -319,6 +358,7 @@ func (t *turn) open(s *Step) {
 		t.end(nil, overrun(s.frame.task.path, errOpen))
 		return
 	}
+	t.pass(s.frame.task, -1)
 	t.s.ids++
 	s.ID, s.Task = t.s.ids, s.frame.task.path
 	t.s.open = append(t.s.open, s)
@@ -335,20 +375,27 @@ func (t *turn) list(l list, value any, up *frame, context any) {
 
 // choose goes on where a switch says.
 func (t *turn) choose(f *frame, context any) {
-	to := f.task.then
-	for _, c := range f.task.cases {
+	to, chosen := f.task.then, len(f.task.cases)
+	for i, c := range f.task.cases {
 		holds, err := t.eval(c.when, f, view{value: f.input, context: context, input: f.input})
 		if err != nil {
 			t.fail(f, context, badExpression(f.task.path+"/switch", err))
 			return
 		}
 		if c.when == nil || truth(holds) {
-			to = c.then
+			to, chosen = c.then, i
 			break
 		}
 	}
+	if len(t.s.choices) < choicesLimit {
+		t.s.choices = append(slices.Clip(t.s.choices), Choice{f.task.path, t.s.route, chosen})
+	}
+	t.pass(f.task, chosen)
 	t.complete(f, f.input, context, to)
 }
+
+// pass notes that the run comes by a task, and what it has chosen there.
+func (t *turn) pass(k *task, chosen int) { t.s.route = routeOf(t.s.route, k, chosen) }
 
 // split begins the branches of a fork.
 func (t *turn) split(f *frame, context any) {
@@ -438,7 +485,7 @@ func (t *turn) complete(f *frame, out, context any, to then) {
 
 // next goes on after a task of a frame.
 func (t *turn) next(up *frame, value, context any, to then) {
-	l := t.tasks(up)
+	l := up.tasks(t.s.run.program)
 	switch {
 	case to.end:
 		t.finish(value, context, root(up))
@@ -458,10 +505,10 @@ func root(f *frame) *frame {
 }
 
 // tasks are those that a frame does one after the other.
-func (t *turn) tasks(f *frame) list {
+func (f *frame) tasks(p *Program) list {
 	switch f.role {
 	case ofRun:
-		return t.s.run.program.tasks
+		return p.tasks
 	case ofIteration:
 		return f.task.loop.tasks
 	case ofAttempt:
