@@ -21,11 +21,19 @@ type Answer struct {
 	Failed *problem.Problem
 }
 
-// Do sends a request to the ingress of the node, and waits for its answer, of which it keeps so much. whole: it waits for all of
-// it in any case.
-func Do(ingress http.Handler, r *http.Request, keep int, whole bool) Answer {
-	w := &recorder{Answer: Answer{Header: http.Header{}}, keep: keep, whole: whole}
-	if broken := served(ingress, w, r); broken != nil && w.Answer.Failed == nil && (whole || !w.Cut) {
+// Keep says how much of an answer's body is kept.
+type Keep struct {
+	// Most is the number of bytes. Whole: all of the answer is waited for, although there are more.
+	Most  int
+	Whole bool
+	// Grow is asked for room for so many bytes more; nil: there is room. With an error the answer is given up, and Failed with it.
+	Grow func(bytes int) error
+}
+
+// Do sends a request to the ingress of the node, and waits for its answer.
+func Do(ingress http.Handler, r *http.Request, keep Keep) Answer {
+	w := &recorder{Answer: Answer{Header: http.Header{}}, keep: keep}
+	if broken := served(ingress, w, r); broken != nil && w.Answer.Failed == nil && (keep.Whole || !w.Cut) {
 		w.Answer.Failed = broken
 	}
 	if w.Status == 0 {
@@ -37,8 +45,7 @@ func Do(ingress http.Handler, r *http.Request, keep int, whole bool) Answer {
 // recorder is an http.ResponseWriter that keeps the answer.
 type recorder struct {
 	Answer
-	keep  int
-	whole bool
+	keep Keep
 }
 
 // Header implements http.ResponseWriter.
@@ -56,10 +63,16 @@ var errCut = errors.New("no more of the answer is wanted")
 // Write implements http.ResponseWriter.
 func (w *recorder) Write(p []byte) (int, error) {
 	w.WriteHeader(http.StatusOK)
-	fits := min(len(p), w.keep-len(w.Body))
+	fits := min(len(p), w.keep.Most-len(w.Body))
+	if w.keep.Grow != nil && fits > 0 {
+		if err := w.keep.Grow(fits); err != nil {
+			w.Failed(err)
+			return 0, err
+		}
+	}
 	w.Body = append(w.Body, p[:fits]...)
 	w.Cut = w.Cut || fits < len(p)
-	if w.Cut && !w.whole {
+	if w.Cut && !w.keep.Whole {
 		return fits, errCut
 	}
 	return len(p), nil

@@ -78,7 +78,7 @@ func (d *delivery) send(ctx context.Context, f *nodeapi.Function, id string, ev 
 		p := problem.Of(err)
 		return outcome{status: p.Status, failure: p}
 	}
-	return outcomeOf(call.Do(d.gateway, r, problemMost, true))
+	return outcomeOf(call.Do(d.gateway, r, call.Keep{Most: problemMost, Whole: true}))
 }
 
 // request is the entry's, as the gateway would pass it on.

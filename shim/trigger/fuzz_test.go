@@ -23,7 +23,7 @@ func FuzzOutcome(f *testing.F) {
 				t.Errorf("written %d of %d: %v", n, len(body), err)
 			}
 		})
-		o := outcomeOf(call.Do(function, httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/", nil), problemMost, true))
+		o := outcomeOf(call.Do(function, httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/", nil), call.Keep{Most: problemMost, Whole: true}))
 		want := status
 		if status < http.StatusOK {
 			want = http.StatusOK

@@ -1,5 +1,5 @@
 // Package workflow answers requests for workflows, on the node where they enter: it runs their programs, and calls their
-// functions by the node's own ingress. No other part is in a run's way.
+// functions by the node's own ingress.
 package workflow
 
 import (
@@ -39,8 +39,6 @@ type Config struct {
 const (
 	// memoryOfNode bounds what the values of all runs take, in bytes: a part of what the chart gives the daemon.
 	memoryOfNode = 32 << 20
-	// callsOfNode is how many calls runs may have under way, each of which may have read as much as a value's text.
-	callsOfNode = 256
 	// aheadMost is how many calls ahead of a run's own are prepared.
 	aheadMost = 16
 	// leastMemory is what a run counts for at least, in bytes.
@@ -52,7 +50,6 @@ const (
 type Owner struct {
 	config Config
 	memory *memory
-	calls  *fair.Places
 	turns  *fair.Places // those that compute
 
 	mu       sync.Mutex
@@ -70,7 +67,7 @@ type compiled struct {
 // New returns an owner of no runs.
 func New(c Config) *Owner {
 	return &Owner{config: c, programs: map[string]compiled{}, memory: &memory{share: fair.NewShare(memoryOfNode)},
-		calls: fair.NewPlaces(callsOfNode), turns: fair.NewPlaces(int64(max(2, runtime.GOMAXPROCS(0))))}
+		turns: fair.NewPlaces(int64(max(2, runtime.GOMAXPROCS(0))))}
 }
 
 // Request is one that a workflow is to answer.
@@ -211,11 +208,18 @@ func (r *run) release() { r.owner.memory.change(r.request.Workflow.GetName(), -r
 
 // keep has the run count for so many bytes.
 func (r *run) keep(bytes int64) error {
-	name := r.request.Workflow.GetName()
-	if why := r.owner.memory.change(name, bytes-r.kept); why != "" {
-		return problem.New(http.StatusServiceUnavailable, "TooManyInFlight", "", "the node has "+why)
+	if err := r.owner.take(r.request.Workflow.GetName(), bytes-r.kept); err != nil {
+		return err
 	}
 	r.kept = bytes
+	return nil
+}
+
+// take takes so many bytes more for a workflow's runs.
+func (o *Owner) take(workflow string, bytes int64) error {
+	if why := o.memory.change(workflow, bytes); why != "" {
+		return problem.New(http.StatusServiceUnavailable, "TooManyInFlight", "", "the node has "+why)
+	}
 	return nil
 }
 
@@ -223,6 +227,7 @@ func (r *run) keep(bytes int64) error {
 type came struct {
 	step   int
 	answer program.Answer
+	kept   int64 // of the memory of runs, for the answer's body
 }
 
 // finish runs a program to its end. All calls have ended when it returns.
@@ -258,10 +263,12 @@ func (r *run) finish(ctx context.Context, c compiled, input any) (any, *program.
 			under[step.ID] = end
 			calls.Go(func() {
 				defer end()
-				c := came{step.ID, r.call(stepCtx, step)}
+				c := came{step: step.ID}
+				c.answer = r.call(stepCtx, step, &c.kept)
 				select {
 				case answers <- c:
 				case <-stepCtx.Done():
+					r.owner.memory.change(r.request.Workflow.GetName(), -c.kept)
 				}
 			})
 		}
@@ -280,6 +287,7 @@ func (r *run) finish(ctx context.Context, c compiled, input any) (any, *program.
 		case c := <-answers:
 			delete(under, c.step)
 			state, err = r.turn(ctx, func() *program.State { return state.Answer(c.step, c.answer, time.Now()) })
+			r.owner.memory.change(r.request.Workflow.GetName(), -c.kept)
 		case <-elapsed:
 			state, err = r.turn(ctx, func() *program.State { return state.Elapse(time.Now()) })
 		case <-ctx.Done():
@@ -308,8 +316,8 @@ func (r *run) find(ctx context.Context, host string) (*nodeapi.Function, error) 
 	return call.Allowed(f.GetName(), f, nil, r.namespace)
 }
 
-// call does what a step of a run is for.
-func (r *run) call(ctx context.Context, step *program.Step) (a program.Answer) {
+// call does what a step of a run is for. kept is what its answer has of the memory of runs.
+func (r *run) call(ctx context.Context, step *program.Step, kept *int64) (a program.Answer) {
 	ctx, span := tracer.Start(ctx, tracing.Step, trace.WithSpanKind(trace.SpanKindClient),
 		trace.WithAttributes(tracing.WorkflowTask.String(step.Task)))
 	defer func() {
@@ -335,12 +343,13 @@ func (r *run) call(ctx context.Context, step *program.Step) (a program.Answer) {
 	if err != nil {
 		return program.Answer{Err: err}
 	}
-	leave, err := r.owner.calls.Wait(ctx)
-	if err != nil {
-		return program.Answer{Err: err}
-	}
-	defer leave()
-	got := call.Do(r.request.Ingress, out, expression.SizeLimit, false)
+	got := call.Do(r.request.Ingress, out, call.Keep{Most: expression.SizeLimit, Grow: func(bytes int) error {
+		if err := r.owner.take(r.request.Workflow.GetName(), int64(bytes)); err != nil {
+			return err
+		}
+		*kept += int64(bytes)
+		return nil
+	}})
 	switch {
 	case got.Failed != nil:
 		return program.Answer{Err: problem.ForCaller(got.Failed, f.GetName(), id)}

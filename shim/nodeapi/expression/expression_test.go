@@ -8,6 +8,9 @@ import (
 	"time"
 )
 
+// hangs is many times what an evaluation takes on a slow machine with the race detector. Without bounds they would take for ever.
+const hangs = time.Minute
+
 var variables = []string{"$context", "$item"}
 
 func eval(source, input string) (string, error) {
@@ -130,7 +133,7 @@ func TestExpressionsAreBounded(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			began := time.Now()
 			got, err := eval(c.source, c.input)
-			if took := time.Since(began); took > 20*TimeLimit {
+			if took := time.Since(began); took > hangs {
 				t.Errorf("it takes %s", took)
 			}
 			if err == nil && len(got) > 8*SizeLimit {
@@ -192,7 +195,7 @@ func FuzzExpression(f *testing.F) {
 	f.Fuzz(func(t *testing.T, source, input string) {
 		began := time.Now()
 		got, err := eval(source, input)
-		if took := time.Since(began); took > 20*TimeLimit {
+		if took := time.Since(began); took > hangs {
 			t.Errorf("%q takes %s", source, took)
 		}
 		if err == nil {

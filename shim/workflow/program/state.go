@@ -234,7 +234,7 @@ const (
 	// choicesLimit bounds how many choices are kept: what a loop chooses is soon known.
 	choicesLimit = 256
 	// turnLimit bounds how long a run computes between two steps.
-	turnLimit = time.Second
+	turnLimit = 5 * time.Second
 )
 
 // turn makes a state of another.
