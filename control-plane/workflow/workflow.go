@@ -22,7 +22,7 @@ import (
 )
 
 // SizeLimit is the largest document, in bytes of its JSON.
-const SizeLimit = 256 << 10
+const SizeLimit = 64 << 10
 
 // Error is what is wrong with a document, for its author.
 type Error struct {

@@ -8,13 +8,14 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/headstart-mesh/headstart/control-plane/platform/kube/object"
+	"github.com/headstart-mesh/headstart/control-plane/policy"
 )
 
 const (
 	// DefaultFunctionsMost is far above what a team runs, and a small part of what a node's relay takes.
 	DefaultFunctionsMost = 1000
-	// bytesPerFunction is what the annotations of a namespace's functions may have on average: several times
-	// what one with an input has. Every node and control plane keeps them.
+	// bytesPerFunction is what the annotations of a namespace's functions, and their workflows, may have on average: several
+	// times what one with an input has. Every node and control plane keeps them.
 	bytesPerFunction = 1 << 10
 	// refusalsMost is how many Services beyond it are told so: the owner of thousands needs no more, and
 	// events of other namespaces wait in the same queue.
@@ -53,6 +54,9 @@ func (n *reading) admitted() []asking {
 		for key, value := range all[fit].meta.Annotations {
 			bytes += len(key) + len(value)
 		}
+		if w := n.objects.Workflows[all[fit].meta.Annotations[policy.KeyWorkflow]]; w != nil {
+			bytes += len(w.Compiled)
+		}
 		if bytes > most*bytesPerFunction {
 			break
 		}
@@ -60,7 +64,7 @@ func (n *reading) admitted() []asking {
 	for _, s := range all[fit:min(fit+refusalsMost, len(all))] {
 		of := subject{name: n.namespace + "/" + s.meta.Name, knative: s.knative != nil}
 		n.refuse(of, reasonTooManyFunctions, anyKey(s.meta.Annotations), fmt.Sprintf(
-			"namespace %s has more than %d functions, or more than %d KiB of annotations; its oldest work. Remove the annotations "+
+			"namespace %s has more than %d functions, or more than %d KiB of annotations and workflows; its oldest work. Remove the annotations "+
 				"headstart.dev/ from some, or ask the operator to raise controlplane.functionsPerNamespace",
 			n.namespace, most, most*bytesPerFunction>>10))
 	}

@@ -1,6 +1,7 @@
 package catalog_test
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -52,5 +53,21 @@ func TestAWorkflowBecomesAFunction(t *testing.T) {
 		if len(functions) != 0 || len(problems) != 1 || problems[0].Reason != c.reason || !strings.Contains(problems[0].Message, c.says) || !problems[0].Refused {
 			t.Errorf("%s: functions %+v, problems %+v", name, functions, problems)
 		}
+	}
+}
+
+// A namespace's workflows are as much as the annotations of its functions may be, together with these: nodes keep them all.
+func TestWorkflowsCountWithAnnotations(t *testing.T) {
+	var services []*object.Service
+	for i := range 100 {
+		s := aged(fmt.Sprintf("s%d", i), int64(i))
+		s.Annotations, s.Selector = map[string]string{policy.KeyWorkflow: "large"}, nil
+		services = append(services, s)
+	}
+	objects := with(services)
+	objects.Workflows = map[string]*object.Workflow{"large": {ObjectMeta: named("large"), Compiled: make([]byte, 100<<10)}}
+	functions, problems := reader.Read("shop", objects)
+	if len(functions) != 9 || !names(functions)["shop/s0"] || len(problems) == 0 || problems[0].Reason != "TooManyFunctions" {
+		t.Errorf("%d functions, %d problems", len(functions), len(problems))
 	}
 }
