@@ -7,8 +7,6 @@ import (
 	"strings"
 	"time"
 
-	"google.golang.org/protobuf/proto"
-
 	"github.com/headstart-mesh/headstart/control-plane/admin"
 	"github.com/headstart-mesh/headstart/control-plane/nodes"
 	"github.com/headstart-mesh/headstart/control-plane/platform"
@@ -58,20 +56,11 @@ func (c *common) status(state platform.State, functions func(platform.Function) 
 		}
 		fn := functions(f)
 		fn.Name, fn.Hosts, fn.Image, fn.Events = f.Name, f.Hosts, f.Image, c.events.Of(f.Name)
-		fn.Workflow = workflowVersion(f)
+		fn.Workflow = f.Runs().GetVersion()
 		fn.Input, fn.Inputs = f.Policy.InputAsGiven(), f.Policy.Named
 		s.Functions = append(s.Functions, fn)
 	}
 	return s
-}
-
-// workflowVersion is what a workflow's document calls its version, empty if the function is none.
-func workflowVersion(f platform.Function) string {
-	var w nodeapi.Workflow
-	if f.Workflow == nil || proto.Unmarshal(f.Workflow, &w) != nil {
-		return ""
-	}
-	return w.GetVersion()
 }
 
 // storeProblems are the stores that a node cannot use, for the operator.

@@ -13,7 +13,10 @@ import (
 	"strings"
 	"time"
 
+	"google.golang.org/protobuf/proto"
+
 	"github.com/headstart-mesh/headstart/control-plane/policy"
+	"github.com/headstart-mesh/headstart/shim/nodeapi"
 )
 
 // Platform runs functions. Its adapters live one level below and pass one
@@ -109,6 +112,19 @@ type Function struct {
 	Workflow []byte `json:",omitempty"`
 
 	Policy policy.Policy
+}
+
+// Runs is the workflow that nodes run for the function, nil if it has instances. One that cannot be read is one that no node
+// runs, and each says so.
+func (f Function) Runs() *nodeapi.Workflow {
+	if f.Workflow == nil {
+		return nil
+	}
+	w := &nodeapi.Workflow{}
+	if err := proto.Unmarshal(f.Workflow, w); err != nil {
+		return &nodeapi.Workflow{}
+	}
+	return w
 }
 
 // AssignmentName is the name of the function's endpoints in a mesh, which its cluster asks for

@@ -44,6 +44,9 @@ const (
 	// answers from memory, in well under a millisecond; a busy machine may hold it
 	// up, but a sandbox that waits longer than this had better start without it.
 	describeTimeout = 2 * time.Second
+	// connectionsTimeout is that time of a container with connections. The daemon waits for the control plane's word, which
+	// it answers without after 10 s.
+	connectionsTimeout = 12 * time.Second
 	// goneTimeout bounds the word of a sandbox's end. Nobody waits for it but the shim's own
 	// end, which has 5 s.
 	goneTimeout = 2 * time.Second
@@ -82,7 +85,11 @@ type lapse struct {
 
 // describe asks what belongs in a container's sandbox; nil means that it is none of ours.
 func (n Node) describe(ctx context.Context, id string, of spec.Facts) (*nodeapi.DescribeResponse, *lapse) {
-	ctx, cancel := context.WithTimeout(ctx, describeTimeout)
+	patience := describeTimeout
+	if of.Connections {
+		patience = connectionsTimeout
+	}
+	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	var d *nodeapi.DescribeResponse
 	err := n.call(func(c nodeapi.SandboxesClient) (err error) {

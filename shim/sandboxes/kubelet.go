@@ -34,8 +34,10 @@ const (
 	expectedMost = 1024
 
 	// connectionsTimeout is how long the shim of a container with connections may be ahead of the control plane, which
-	// knows of a pod when it is bound. The shim waits for 2 s at most.
-	connectionsTimeout = time.Second
+	// knows of a pod when it is bound, and may be starting itself. Its container asks for them: to start without is worse than
+	// to start late. answerTime is what is left of the shim's patience for the answer.
+	connectionsTimeout = 10 * time.Second
+	answerTime         = time.Second
 
 	// jobName is an empty file of a pod that is a job, as its containers say.
 	jobName = "job"
@@ -265,7 +267,7 @@ func (k *Kubelet) sweep() {
 
 // enter gives every container of a pod that asks what its pod needs. Whether the pod is a
 // function's is not asked: a Service may be annotated later than its pods start.
-func (k *Kubelet) enter(r *nodeapi.DescribeRequest) (*needs, string, error) {
+func (k *Kubelet) enter(ctx context.Context, r *nodeapi.DescribeRequest) (*needs, string, error) {
 	if r.GetPod() == nil {
 		return nil, "", status.Error(codes.NotFound, "not a container of a pod")
 	}
@@ -288,7 +290,7 @@ func (k *Kubelet) enter(r *nodeapi.DescribeRequest) (*needs, string, error) {
 	sb := k.podSandbox(id, job || r.GetJob(), false)
 	sb.S3 = r.GetS3()
 	if r.GetConnections() {
-		sb.Connections = k.connectionsOf(id, r.GetPod().GetContainer())
+		sb.Connections = k.connectionsOf(ctx, id, r.GetPod().GetContainer())
 	}
 	n, err := k.bring(sb)
 	if err != nil {
@@ -298,8 +300,12 @@ func (k *Kubelet) enter(r *nodeapi.DescribeRequest) (*needs, string, error) {
 }
 
 // connectionsOf is what a pod's container is to be connected to; nil: nothing, or nobody says so in time.
-func (k *Kubelet) connectionsOf(id, container string) *nodeapi.Connections {
-	c, err := Announced(k.ctx, connectionsTimeout, errLate, func() (*nodeapi.Connections, <-chan struct{}, error) {
+func (k *Kubelet) connectionsOf(ctx context.Context, id, container string) *nodeapi.Connections {
+	patience := connectionsTimeout
+	if at, bounded := ctx.Deadline(); bounded {
+		patience = min(patience, time.Until(at)-answerTime)
+	}
+	c, err := Announced(k.ctx, patience, errLate, func() (*nodeapi.Connections, <-chan struct{}, error) {
 		k.mu.Lock()
 		defer k.mu.Unlock()
 		if c := k.connections[id]; c != nil {

@@ -237,7 +237,7 @@ func (in *run) status(p nodeapi.Phase) *nodeapi.InstanceStatus {
 }
 
 // enter describes a sandbox that is being made. Each has one container, of its own id.
-func (l *Local) enter(r *nodeapi.DescribeRequest) (*needs, string, error) {
+func (l *Local) enter(_ context.Context, r *nodeapi.DescribeRequest) (*needs, string, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	in := l.runs[r.GetSandbox()]
@@ -263,7 +263,7 @@ func (l *Local) starting(r *nodeapi.StageRequest) (*needs, error) {
 }
 
 func (l *Local) making(r *nodeapi.MountsRequest) (*needs, string, error) {
-	return l.enter(&nodeapi.DescribeRequest{Sandbox: r.GetSandbox()})
+	return l.enter(l.ctx, &nodeapi.DescribeRequest{Sandbox: r.GetSandbox()})
 }
 
 // left has nothing to let go of: the set knows the end of what it runs.

@@ -56,7 +56,7 @@ type Config struct {
 // shims are answered.
 type runtime interface {
 	// enter is asked what a container needs that is being made, and which trace it belongs to.
-	enter(*nodeapi.DescribeRequest) (n *needs, traceparent string, err error)
+	enter(context.Context, *nodeapi.DescribeRequest) (n *needs, traceparent string, err error)
 	// starting is asked what a container needs whose program is to start.
 	starting(*nodeapi.StageRequest) (*needs, error)
 	// making is asked what a container needs that is being made and has been described, and for its trace.
@@ -253,8 +253,8 @@ func (s *Set) Inputs(id string) (dir *staging.Dir, known bool) {
 }
 
 // Describe answers what belongs in the sandbox of a container.
-func (s *Set) Describe(_ context.Context, r *nodeapi.DescribeRequest) (*nodeapi.DescribeResponse, error) {
-	n, traceparent, err := s.runtime.enter(r)
+func (s *Set) Describe(ctx context.Context, r *nodeapi.DescribeRequest) (*nodeapi.DescribeResponse, error) {
+	n, traceparent, err := s.runtime.enter(ctx, r)
 	if err != nil {
 		return nil, err
 	}

@@ -74,6 +74,7 @@ func Message(f platform.Function) *nodeapi.Function {
 		PlatformReadiness: f.PlatformReadiness, RequestTimeout: durationpb.New(f.RequestTimeout), Http2: f.HTTP2,
 	}
 	f.Policy.Tell(m)
+	m.Workflow = f.Runs()
 	return m
 }
 

@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/headstart-mesh/headstart/control-plane/platform"
+	"github.com/headstart-mesh/headstart/control-plane/platform/kube"
 	"github.com/headstart-mesh/headstart/control-plane/policy"
 )
 
@@ -53,6 +54,9 @@ func TestWorkflows(t *testing.T) {
 		st := w.p.State()
 		if len(st.Functions) != 1 || st.Functions[0].Name != namespace+"/checkout" || st.Functions[0].Workflow == nil || len(st.Instances) != 0 {
 			t.Fatalf("state %+v", st)
+		}
+		if m := kube.Message(st.Functions[0]); m.GetWorkflow().GetVersion() != "1.0.0" || len(m.GetWorkflow().GetTasks()) != 1 {
+			t.Errorf("nodes are told %v", m)
 		}
 		_, err := w.p.Activate(t.Context(), platform.Request{ID: "1", Function: namespace + "/checkout", Node: "edge"})
 		if refusal, is := errors.AsType[*platform.Refusal](err); !is || refusal.Reason != "WorkflowUnknown" {

@@ -11,7 +11,6 @@ import (
 	"strings"
 	"unicode"
 
-	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/headstart-mesh/headstart/control-plane/platform"
@@ -114,11 +113,6 @@ func Message(f platform.Function) *nodeapi.Function {
 		CpuLimitMillis: f.CPULimitMillis, MemoryLimit: f.MemoryLimit, RequestTimeout: durationpb.New(f.RequestTimeout),
 	}
 	f.Policy.Tell(m)
-	if f.Workflow != nil {
-		m.Workflow = &nodeapi.Workflow{}
-		if err := proto.Unmarshal(f.Workflow, m.Workflow); err != nil {
-			m.Workflow = &nodeapi.Workflow{} // which no node runs, and each says so
-		}
-	}
+	m.Workflow = f.Runs()
 	return m
 }
