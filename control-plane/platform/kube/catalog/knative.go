@@ -32,7 +32,8 @@ func (n *reading) knative(s *object.KnativeService) {
 		return
 	}
 	if p.Workflow != "" {
-		n.refuse(of, reasonAnnotationsRefused, policy.KeyWorkflow, policy.KeyWorkflow+" is of Services of Kubernetes; remove it, and put it on such a Service")
+		n.refuse(of, reasonAnnotationsRefused, policy.KeyWorkflow,
+			policy.KeyWorkflow+" is of Services of Kubernetes; remove it, and put it on such a Service")
 		return
 	}
 	revision, split := target(s.Traffic)

@@ -29,11 +29,14 @@ func (n *reading) workflow(of subject, s *object.Service, p policy.Policy) {
 	port, ok := httpPort(s.Ports)
 	switch {
 	case s.External || len(s.Selector) > 0:
-		n.refuse(of, reasonAnnotationsRefused, policy.KeyWorkflow, "a Service with "+policy.KeyWorkflow+" has no pods; remove its selector, or the annotation")
+		n.refuse(of, reasonAnnotationsRefused, policy.KeyWorkflow,
+			"a Service with "+policy.KeyWorkflow+" has no pods; remove its selector, or the annotation")
 	case !ok:
-		n.refuse(of, reasonAnnotationsRefused, policy.KeyWorkflow, "a Service with "+policy.KeyWorkflow+" has a TCP port; give it one, or remove the annotation")
+		n.refuse(of, reasonAnnotationsRefused, policy.KeyWorkflow,
+			"a Service with "+policy.KeyWorkflow+" has a TCP port; give it one, or remove the annotation")
 	case w == nil:
-		n.refuse(of, reasonWorkflowUnknown, policy.KeyWorkflow, fmt.Sprintf("namespace %s has no Workflow %s; apply it, or name another one", n.namespace, p.Workflow))
+		n.refuse(of, reasonWorkflowUnknown, policy.KeyWorkflow,
+			fmt.Sprintf("namespace %s has no Workflow %s; apply it, or name another one", n.namespace, p.Workflow))
 	case w.Wrong != "":
 		n.refuse(of, reasonWorkflowRefused, policy.KeyWorkflow, fmt.Sprintf("Workflow %s cannot be run: %s", p.Workflow, w.Wrong))
 	default:
