@@ -379,7 +379,7 @@ do:
 	}
 }
 
-// A state is never changed: whoever has guessed an answer goes back, and finds all as it was.
+// A state is never changed: one who has guessed an answer goes back, and finds all as it was.
 func TestStatesAreNotChanged(t *testing.T) {
 	p := compile(t, `
 do:

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// hangs is many times what an evaluation takes on a slow machine with the race detector. Without bounds they would take for ever.
+// hangs is many times what an evaluation takes on a slow machine with the race detector. Without bounds they would never end.
 const hangs = time.Minute
 
 var variables = []string{"$context", "$item"}

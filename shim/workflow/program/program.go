@@ -1,5 +1,5 @@
 // Package program runs a workflow, without doing anything by itself: a State says which calls and waits come next, and each
-// answer makes another State of it. States are never changed, so whoever guesses an answer goes on from a State, and comes
+// answer makes another State of it. States are never changed, so one who guesses an answer goes on from a State, and comes
 // back to it when the guess was wrong.
 //
 // What each step means says the Serverless Workflow DSL 1.0 (dsl.md, "Task Flow", "Data Flow", "Fault Tolerance").
