@@ -112,7 +112,8 @@ func (a *Activator) place(ctx context.Context, node string, m *nodeapi.Activate)
 	}
 	until := time.Now().Add(awayTimeout)
 	for {
-		in, err = a.placer.Activate(ctx, platform.Request{ID: m.GetRequest(), Function: m.GetFunction(), Node: node, Caller: m.GetCaller()})
+		in, err = a.placer.Activate(ctx, platform.Request{ID: m.GetRequest(), Function: m.GetFunction(), Node: node, Caller: m.GetCaller(),
+			More: m.GetMore()})
 		if err != nil {
 			return in, nil, err
 		}

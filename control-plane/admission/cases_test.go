@@ -127,6 +127,6 @@ func seeds() map[string][]string {
 		policy.KeyInputLimit:  quantities,
 		policy.KeyScaleToZero: durations, policy.KeyReadyTimeout: durations, policy.KeyCallers: namespaces,
 		policy.KeyTrigger: streams, policy.KeyTriggerStore: names, policy.KeyTriggerTries: counts, policy.KeyWorkflow: names,
-		policy.KeyRouting: words, policy.KeyReadBy: words, policy.KeyS3Learn: words, policy.KeyVolumes: volumes, policy.KeyConnections: connections, policy.KeyConnectionsBy: words, policy.KeyVolumesWait: append(durations, "0s", "-1ns"),
+		policy.KeyRouting: words, policy.KeyReadBy: words, policy.KeyS3Learn: words, policy.KeySpeculation: words, policy.KeyVolumes: volumes, policy.KeyConnections: connections, policy.KeyConnectionsBy: words, policy.KeyVolumesWait: append(durations, "0s", "-1ns"),
 	}
 }

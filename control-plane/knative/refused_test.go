@@ -27,7 +27,7 @@ func TestParseRefusesAField(t *testing.T) {
 		{"team: video", "team: 7", "metadata.labels.team: is not a string; put it in quotes if it is meant as one"},
 		{
 			"example.com/owner: someone", "headstart.dev/owner: me",
-			"metadata.annotations[headstart.dev/owner]: is not a Headstart annotation; remove it; known keys are headstart.dev/input, headstart.dev/input.<name>, headstart.dev/path, headstart.dev/store, headstart.dev/input-limit, headstart.dev/scale-to-zero, headstart.dev/ready-timeout, headstart.dev/trigger, headstart.dev/trigger-store, headstart.dev/trigger-tries, headstart.dev/callers, headstart.dev/routing, headstart.dev/workflow, headstart.dev/read-by, headstart.dev/s3-learn",
+			"metadata.annotations[headstart.dev/owner]: is not a Headstart annotation; remove it; known keys are headstart.dev/input, headstart.dev/input.<name>, headstart.dev/path, headstart.dev/store, headstart.dev/input-limit, headstart.dev/scale-to-zero, headstart.dev/ready-timeout, headstart.dev/trigger, headstart.dev/trigger-store, headstart.dev/trigger-tries, headstart.dev/callers, headstart.dev/routing, headstart.dev/workflow, headstart.dev/read-by, headstart.dev/s3-learn, headstart.dev/speculation",
 		},
 		{"input-limit: 256Mi", "input-limit: 256", "metadata.annotations[headstart.dev/input-limit]: is not a string; put it in quotes if it is meant as one"},
 		{"input-limit: 256Mi", "input-limit: 9Gi", `metadata.annotations[headstart.dev/input-limit]: "9Gi" is more than 5Gi; use at most 5Gi`},
@@ -53,7 +53,7 @@ func TestParseRefusesAField(t *testing.T) {
 		{"timeoutSeconds: 120", "timeoutSeconds: 601", podSpec + `.timeoutSeconds: "601" is out of range; use 1 to 600`},
 		{"timeoutSeconds: 120", `timeoutSeconds: "120"`, podSpec + ".timeoutSeconds: is not an integer; write a number from 1 to 600 without quotes"},
 		{"timeoutSeconds: 120", "timeoutSeconds: 0120", podSpec + ".timeoutSeconds: is not an integer; write a number from 1 to 600 without quotes"},
-		{"containerConcurrency: 0", "containerConcurrency: 1", podSpec + ".containerConcurrency: limits are not supported by the embedded platform; use 0 or run on Kubernetes"},
+		{"containerConcurrency: 0", "containerConcurrency: 2", podSpec + ".containerConcurrency: limits of more than one request are not supported by the embedded platform; use 0 or 1, or run on Kubernetes"},
 		{"kubernetes.io/hostname: edge-1", "disk: ssd", podSpec + ".nodeSelector.disk: " + notHere},
 		{"kubernetes.io/hostname: edge-1", "kubernetes.io/hostname: a/b", podSpec + `.nodeSelector[kubernetes.io/hostname]: "a/b" is not a DNS label; use 1 to 63 of a-z, 0-9 and -, starting and ending with a letter or digit`},
 		{"nodeSelector:\n        kubernetes.io/hostname: edge-1", "volumes: [{name: a, hostPath: {path: /}}]", podSpec + ".volumes: " + notHere},

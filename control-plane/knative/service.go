@@ -54,9 +54,12 @@ func (d *document) service(v value, st stores.Stores, ds destinations.Destinatio
 	}
 	spec := o.must("spec", "describe the function").object()
 	template := spec.must("template", "describe the function").object()
-	pods := d.templateMetadata(template.take("metadata").object(), st.For(namespace), ds.For(namespace))
+	pods := d.templateMetadata(template.take("metadata").object(), st.For(namespace), ds.For(namespace), &f)
 	f.Policy.Volumes, f.Policy.S3, f.Policy.Connections = pods.Volumes, pods.S3, pods.Connections
 	podSpec(template.must("spec", "describe the function's container").object(), &f)
+	if f.OneAtATime = f.OneAtATime || f.Policy.RunsAhead; !f.OneAtATime {
+		f.MaxInstances = 0
+	}
 	template.close()
 	spec.close()
 	o.refuse("status", "remove it; the cluster writes it")
@@ -124,8 +127,12 @@ func (d *document) parsed(o object, parse func(map[string]string) (policy.Policy
 
 func podSpec(o object, f *platform.Function) {
 	f.RequestTimeout = time.Duration(o.take("timeoutSeconds").integer(1, maxTimeout, defaultTimeout)) * time.Second
-	if v := o.take("containerConcurrency"); v.integer(0, 1000, 0) != 0 {
-		v.report("limits are "+unsupported, "use 0 or run on Kubernetes")
+	switch v := o.take("containerConcurrency"); v.integer(0, 1000, 0) {
+	case 0:
+	case 1:
+		f.OneAtATime = true
+	default:
+		v.report("limits of more than one request are "+unsupported, "use 0 or 1, or run on Kubernetes")
 	}
 	f.Node = node(o)
 	container(theContainer(o, "describe the one container that serves requests"), f)

@@ -47,11 +47,16 @@ type State struct {
 	Endpoints []Endpoint
 }
 
-// Hot are the endpoints that take hot requests, of all autoscalers.
+// Hot are the endpoints that take hot requests, of all autoscalers. Instances that take one request at a time are none: daemons
+// deliver to them.
 func (s State) Hot() iter.Seq[Endpoint] {
+	one := map[string]bool{}
+	for _, f := range s.Functions {
+		one[f.Name] = f.OneAtATime
+	}
 	return func(yield func(Endpoint) bool) {
 		for _, in := range s.Instances {
-			hot := in.Phase == Ready && in.Address.IsValid()
+			hot := in.Phase == Ready && in.Address.IsValid() && !one[in.Function]
 			if hot && !yield(Endpoint{
 				Function: in.Function, Address: in.Address, Node: in.Node, MeshTLS: in.MeshSNI != "",
 			}) {
@@ -106,6 +111,10 @@ type Function struct {
 	// Revision is the Knative revision that gets the function's requests; empty: it is
 	// no function of Knative's.
 	Revision string
+
+	// OneAtATime: an instance takes one request at a time. MaxInstances is how many there may be then; 0: one.
+	OneAtATime   bool  `json:",omitempty"`
+	MaxInstances int32 `json:",omitempty"`
 
 	// Workflow is set if it has no instances, and nodes answer its requests by calling other functions: a nodeapi.Workflow, in
 	// its wire format. No image, and no container, is said then.
@@ -217,6 +226,8 @@ type Request struct {
 	Node string
 	// Caller is the function that calls, as its node says; empty: none, or no function.
 	Caller string
+	// More: all instances of the function that the node has are at work.
+	More bool
 }
 
 // Admits tells whether functions of a namespace may call it.

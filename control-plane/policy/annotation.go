@@ -37,6 +37,7 @@ const (
 	KeyVolumesLate  = filterapi.AnnotationVolumesLate
 	KeyS3           = filterapi.AnnotationS3
 	KeyS3Learn      = filterapi.AnnotationS3Learn
+	KeySpeculation  = filterapi.AnnotationSpeculation
 
 	KeyConnections   = filterapi.AnnotationConnections
 	KeyConnectionsBy = filterapi.AnnotationConnectionsBy
@@ -61,6 +62,12 @@ const (
 const (
 	LearnOff = "off"
 	LearnOn  = "on"
+)
+
+// The values of KeySpeculation.
+const (
+	SpeculationAllowed = "allowed"
+	SpeculationNever   = "never"
 )
 
 // The values of KeyVolumesLate.
@@ -245,6 +252,11 @@ var table = []Annotation{
 		Key: KeyS3Learn, On: Functions, Kind: Choice, Default: LearnOff, Example: LearnOn, Meaning: s3LearnMeaning,
 		Choices: []string{LearnOff, LearnOn}, Not: "is neither of the two",
 		set: func(p *Policy, v value) { p.S3Learn = v.text == LearnOn },
+	},
+	{
+		Key: KeySpeculation, On: Functions, Kind: Choice, Default: SpeculationNever, Example: SpeculationAllowed, Meaning: speculationMeaning,
+		Choices: []string{SpeculationNever, SpeculationAllowed}, Not: "is neither of the two",
+		set: func(p *Policy, v value) { p.RunsAhead = v.text == SpeculationAllowed },
 	},
 	{
 		Key: KeyReadBy, On: Jobs, Kind: Choice, Default: ReadByFile, Example: ReadBySocket, Meaning: readByMeaning,

@@ -33,6 +33,7 @@ const (
 	// AnnotationS3 is of pods only.
 	AnnotationS3      = AnnotationPrefix + "s3"
 	AnnotationS3Learn = AnnotationPrefix + "s3-learn"
+	AnnotationSpeculation = AnnotationPrefix + "speculation"
 	// AnnotationConnections and that after it are of pods only.
 	AnnotationConnections   = AnnotationPrefix + "connections"
 	AnnotationConnectionsBy = AnnotationPrefix + "connections-by"

@@ -26,9 +26,13 @@ type Keep struct {
 	// Most is the number of bytes. Whole: all of the answer is waited for, although there are more.
 	Most  int
 	Whole bool
-	// Grow is asked for room for so many bytes more; nil: there is room. With an error the answer is given up, and Failed with it.
+	// Grow is asked for room for so many bytes more; nil: there is room. With an error the answer is given up, and Failed with it;
+	// with ErrUnwanted its rest is still waited for.
 	Grow func(bytes int) error
 }
+
+// ErrUnwanted is of answers that nobody wants any more.
+var ErrUnwanted = errors.New("nobody wants the answer")
 
 // Do sends a request to the ingress of the node, and waits for its answer.
 func Do(ingress http.Handler, r *http.Request, keep Keep) Answer {
@@ -63,9 +67,13 @@ var errCut = errors.New("no more of the answer is wanted")
 // Write implements http.ResponseWriter.
 func (w *recorder) Write(p []byte) (int, error) {
 	w.WriteHeader(http.StatusOK)
-	fits := min(len(p), w.keep.Most-len(w.Body))
+	fits := max(0, min(len(p), w.keep.Most-len(w.Body)))
 	if w.keep.Grow != nil && fits > 0 {
-		if err := w.keep.Grow(fits); err != nil {
+		switch err := w.keep.Grow(fits); {
+		case errors.Is(err, ErrUnwanted):
+			w.Cut, w.keep = true, Keep{Whole: true}
+			return len(p), nil
+		case err != nil:
 			w.Failed(err)
 			return 0, err
 		}

@@ -9,6 +9,7 @@ import (
 	"go.opentelemetry.io/otel/propagation"
 	"go.opentelemetry.io/otel/trace"
 
+	"github.com/headstart-mesh/headstart/shim/attempt"
 	"github.com/headstart-mesh/headstart/shim/sandboxes"
 )
 
@@ -18,6 +19,8 @@ type deliveries struct {
 	of map[string][]*delivery
 	// waits are told the trace of the next one.
 	waits map[chan string]string // by the instance
+	// fenced are the instances whose last request was squashed: what their programs still do is of that.
+	fenced map[string]bool
 }
 
 // delivery is one of them. Its context ends with it.
@@ -36,6 +39,7 @@ func (d *deliveries) begin(instance string, what sandboxes.Delivery) (end func()
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.of[instance] = append(d.of[instance], own)
+	delete(d.fenced, instance)
 	for heard, of := range d.waits {
 		if of == instance {
 			heard <- what.Traceparent
@@ -46,6 +50,9 @@ func (d *deliveries) begin(instance string, what sandboxes.Delivery) (end func()
 		d.mu.Lock()
 		defer d.mu.Unlock()
 		cancel(errOver)
+		if a := own.Attempt; a != nil && a.IsSquashed() {
+			d.fenced[instance] = true
+		}
 		left := slices.DeleteFunc(d.of[instance], func(other *delivery) bool { return other == own })
 		if len(left) == 0 {
 			delete(d.of, instance)
@@ -53,6 +60,36 @@ func (d *deliveries) begin(instance string, what sandboxes.Delivery) (end func()
 		}
 		d.of[instance] = left
 	}
+}
+
+// forget lets go of an instance that is no more.
+func (d *deliveries) forget(instance string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	delete(d.fenced, instance)
+}
+
+// turn waits until what an instance does may have effects: until then, others see nothing of it.
+func (d *deliveries) turn(ctx context.Context, instance string) error {
+	d.mu.Lock()
+	fenced, all := d.fenced[instance], slices.Clone(d.of[instance])
+	d.mu.Unlock()
+	if fenced {
+		return attempt.ErrSquashed
+	}
+	for _, own := range all {
+		if own.Attempt == nil {
+			continue
+		}
+		select {
+		case <-own.Attempt.Turn():
+		case <-own.Attempt.Squashed():
+			return attempt.ErrSquashed
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	return nil
 }
 
 func (d *deliveries) next(ctx context.Context, instance string) (traceparent string) {

@@ -94,7 +94,7 @@ func New(c Config) *Server {
 	if c.Caller == nil {
 		c.Caller = func(string) string { return "" }
 	}
-	return &Server{config: c, deliveries: deliveries{of: map[string][]*delivery{}, waits: map[chan string]string{}}, reads: fair.NewPlaces(ReadsOfNode),
+	return &Server{config: c, deliveries: deliveries{of: map[string][]*delivery{}, waits: map[chan string]string{}, fenced: map[string]bool{}}, reads: fair.NewPlaces(ReadsOfNode),
 		large: fair.NewPlaces(roomsLarge), outputs: fair.NewPlaces(OutputsOfNode), sandboxes: map[string]*sandbox{}}
 }
 
@@ -140,6 +140,7 @@ func (s *Server) Open(id, namespace string, dir *os.Root) error {
 
 // Close ends the socket of a sandbox that is no more. It does not wait.
 func (s *Server) Close(id string) {
+	s.deliveries.forget(id)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	sb := s.sandboxes[id]

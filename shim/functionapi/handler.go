@@ -30,11 +30,19 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		h.read(w, r, request)
 		return
 	}
-	if target, ok := strings.CutPrefix(path, callPath); ok {
+	target, calls := strings.CutPrefix(path, callPath)
+	file, stores := strings.CutPrefix(path, outputPath)
+	if calls || stores {
+		if err := h.server.deliveries.turn(r.Context(), h.sandbox.id); err != nil {
+			h.refuse(w, err, "")
+			return
+		}
+	}
+	switch {
+	case calls:
 		h.call(w, r, target)
 		return
-	}
-	if file, ok := strings.CutPrefix(path, outputPath); ok {
+	case stores:
 		h.store(w, r, file)
 		return
 	}

@@ -43,6 +43,14 @@ func (in *Ingress) activate(ctx context.Context, p *parked, until time.Time) (*n
 
 // deliver waits for instance and input, and hands the request to the function.
 func (in *Ingress) deliver(ctx context.Context, w http.ResponseWriter, r *http.Request, p *parked, instance string) (err error) {
+	if p.function.GetOneAtATime() {
+		taken, free, err := in.take(ctx, p, instance)
+		if err != nil {
+			return err
+		}
+		defer free()
+		instance = taken
+	}
 	ready := false
 	if in.config.Foresee != nil && p.function.GetS3Learn() {
 		end := in.config.Foresee(p.function.GetName(), instance, r.URL.RequestURI(), r.Header)
@@ -63,6 +71,9 @@ func (in *Ingress) deliver(ctx context.Context, w http.ResponseWriter, r *http.R
 	delivered := time.Now()
 	end := in.tally.begin(p.function.GetName(), delivered.Sub(p.began))
 	defer func() { end(time.Since(delivered), err != nil && r.Context().Err() == nil) }()
+	if p.attempt != nil {
+		return in.forwardAhead(ctx, p, instance, func(ctx context.Context) error { return in.forward(ctx, w, r, p, instance, at, files) })
+	}
 	return in.forward(ctx, w, r, p, instance, at, files)
 }
 
@@ -111,6 +122,13 @@ func isGone(err error) bool {
 func isLate(before context.Context, err error) bool {
 	_, said := errors.AsType[*problem.Problem](err)
 	return err != nil && !said && errors.Is(before.Err(), context.DeadlineExceeded)
+}
+
+// busyTooLong says of a request that all instances were at work until its deadline.
+func busyTooLong(f *nodeapi.Function) *problem.Problem {
+	return problem.New(http.StatusServiceUnavailable, "FunctionBusy", "spec.template.spec.containerConcurrency",
+		fmt.Sprintf("all instances were at work on other requests for %s, and each takes one at a time; allow more of them (max-scale)",
+			f.GetReadyTimeout().AsDuration()))
 }
 
 // tooLate says what a request still waited for at its deadline: the instance, or the input of that

@@ -19,7 +19,7 @@ func (in *Ingress) begin(ctx context.Context, p *parked, instance string) (end f
 	if in.config.Deliveries == nil {
 		return func() {}
 	}
-	d := sandboxes.Delivery{Request: p.id, Depth: p.depth, Traceparent: tracing.Traceparent(ctx)}
+	d := sandboxes.Delivery{Request: p.id, Depth: p.depth, Traceparent: tracing.Traceparent(ctx), Attempt: p.attempt}
 	d.Inputs = map[string]sandboxes.Input{}
 	if p.received != nil {
 		d.Inputs[""] = bufferedBody{p.received}

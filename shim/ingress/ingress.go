@@ -9,6 +9,7 @@ import (
 	"context"
 	"log/slog"
 	"net/http"
+	"sync"
 	"time"
 
 	"go.opentelemetry.io/otel"
@@ -21,6 +22,7 @@ import (
 	"github.com/headstart-mesh/headstart/shim/objects"
 	"github.com/headstart-mesh/headstart/shim/proxy"
 	"github.com/headstart-mesh/headstart/shim/sandboxes"
+	"github.com/headstart-mesh/headstart/shim/slots"
 	"github.com/headstart-mesh/headstart/shim/staging"
 	"github.com/headstart-mesh/headstart/shim/workflow"
 )
@@ -46,6 +48,9 @@ type Instances interface {
 	// Inputs is where the instance sees its inputs, nil if it sees none. known is false
 	// when the instance is gone.
 	Inputs(id string) (dir *staging.Dir, known bool)
+	slots.Instances
+	// Replace stops an instance, in whose place there may be another one.
+	Replace(id string)
 }
 
 // Mesh is the service mesh that instances may be in.
@@ -98,6 +103,8 @@ type Ingress struct {
 	functionSide, relaySide proxy.Transports
 	pause                   time.Duration // the first between two placements of a request
 	prepared                prepared
+	slots                   *slots.Slots
+	ahead                   sync.WaitGroup // requests before their turn, and what is asked for meanwhile
 
 	stopping context.Context
 	stop     context.CancelFunc
@@ -108,15 +115,16 @@ func New(c Config) *Ingress {
 	stopping, stop := context.WithCancel(context.Background())
 	return &Ingress{config: c, hints: newHints(), held: newHeld(), tally: newTally(time.Now()),
 		functionSide: proxy.NewTransports(functionDialTimeout), relaySide: proxy.NewTransports(relayDialTimeout),
-		pause: pauseFirst, prepared: prepared{at: map[string]time.Time{}}, stopping: stopping, stop: stop}
+		pause: pauseFirst, prepared: prepared{at: map[string]time.Time{}}, slots: slots.New(c.Instances), stopping: stopping, stop: stop}
 }
 
 // Close lets go of the hints that no request followed, and answers the requests that
 // wait, and those that still come, with the problem DaemonStopping. Those that a
-// function or another node has go on.
+// function or another node has go on, but for those before their turn.
 func (in *Ingress) Close() {
 	in.stop()
 	in.hints.close()
+	in.ahead.Wait()
 }
 
 // Signals is what there was since the call before of requests that the node's instances got

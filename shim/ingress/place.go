@@ -3,10 +3,8 @@ package ingress
 import (
 	"context"
 	"errors"
-	"maps"
 	"net/http"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/cenkalti/backoff/v5"
@@ -43,41 +41,7 @@ func (in *Ingress) run(ctx context.Context, w http.ResponseWriter, r *http.Reque
 		return problem.New(http.StatusServiceUnavailable, "WorkflowUnknown", "", "the node runs no workflows")
 	}
 	return in.config.Workflows.Serve(ctx, w, r, workflow.Request{ID: p.id, Workflow: p.function, Depth: p.depth,
-		Ingress: in.Gateway(), Prepare: in.prepare})
-}
-
-// prepareEvery is how often a node asks for an instance of a function ahead of requests: one that had an instance then has it
-// still, since no function is scaled to zero sooner.
-const prepareEvery = time.Second
-
-// prepare has a function have an instance, for a request that is likely to come.
-func (in *Ingress) prepare(ctx context.Context, function, caller string) {
-	if !in.prepared.due(function, time.Now()) {
-		return
-	}
-	ctx, cancel := in.waiting(ctx, time.Now().Add(placementTimeout))
-	defer cancel()
-	// If there is none, the request that comes hears why.
-	_, _ = in.config.ControlPlane.Activate(ctx, &nodeapi.Activate{Request: nodeapi.NewRequestID(), Function: function,
-		Traceparent: tracing.Traceparent(ctx), Caller: caller})
-}
-
-// prepared are the functions of which an instance was asked for ahead of a request, and when.
-type prepared struct {
-	mu sync.Mutex
-	at map[string]time.Time
-}
-
-// due tells whether one may be asked for again, and notes that it is.
-func (p *prepared) due(function string, now time.Time) bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	maps.DeleteFunc(p.at, func(_ string, at time.Time) bool { return now.Sub(at) >= prepareEvery })
-	if _, is := p.at[function]; is {
-		return false
-	}
-	p.at[function] = now
-	return true
+		Ingress: in.Gateway(), Ahead: in.Ahead, Load: in.slots.Load, Prepare: in.prepare})
 }
 
 // place has the request bound to an instance and brought there. It is placed again while it
@@ -94,7 +58,11 @@ func (in *Ingress) place(ctx context.Context, w http.ResponseWriter, r *http.Req
 	var failed []string // instances that were starting for the request, and failed by themselves
 	for placed := 1; ; placed++ {
 		in.fetch(ctx, p)
-		bound, err := in.activate(ctx, p, until)
+		bound := in.here(p)
+		var err error
+		if bound == nil {
+			bound, err = in.activate(ctx, p, until)
+		}
 		if err != nil && before != nil && !time.Now().Before(until) {
 			return before // says more than that the time is over
 		}

@@ -16,6 +16,7 @@ import (
 
 	"github.com/headstart-mesh/headstart/filters/filterapi"
 	"github.com/headstart-mesh/headstart/filters/filterapi/reference"
+	"github.com/headstart-mesh/headstart/shim/attempt"
 	"github.com/headstart-mesh/headstart/shim/nodeapi"
 	"github.com/headstart-mesh/headstart/shim/nodeapi/serve"
 	"github.com/headstart-mesh/headstart/shim/nodeapi/tracing"
@@ -45,14 +46,20 @@ type parked struct {
 	// ahead are the inputs that the function reads by S3: they are fetched, and nothing waits for them.
 	ahead    stored
 	body     *proxy.Body
-	received *objects.Input // the body on its way into the buffer; nil: it does not go there
-	depth    int            // of calls of functions by functions
-	caller   string         // the function that makes the request, if that is certain
+	received *objects.Input   // the body on its way into the buffer; nil: it does not go there
+	depth    int              // of calls of functions by functions
+	caller   string           // the function that makes the request, if that is certain
+	attempt  *attempt.Attempt // nil: it is its turn
 	// tell has the daemon that handed the request over know how far it is.
 	tell  func(progress string)
 	began time.Time
 	// deadline is when placement, instance and input must be there.
 	deadline time.Time
+}
+
+// inTurn tells whether what becomes of the request counts.
+func (p *parked) inTurn() bool {
+	return p.attempt == nil || p.attempt.InTurn()
 }
 
 // inputs are those that the request has here: stored ones, and its body.
@@ -105,7 +112,9 @@ func (in *Ingress) serve(w http.ResponseWriter, r *http.Request, by entrance,
 			return in.verdict(r, err) // before the client is no more listened to
 		})
 	}
-	in.config.Metrics.observe(p.function.GetName(), began, err)
+	if p.inTurn() {
+		in.config.Metrics.observe(p.function.GetName(), began, err)
+	}
 	if err != nil {
 		span.SetStatus(codes.Error, problem.Of(err).Title)
 		in.fail(w, r, p, err)
@@ -274,6 +283,8 @@ func (in *Ingress) fail(w http.ResponseWriter, r *http.Request, p *parked, err e
 	log := in.config.Log.With("function", name, "request", p.id, "reason", pr.Title)
 	if errors.Is(err, proxy.ErrClientGone) {
 		log.Info("the client went away")
+	} else if !p.inTurn() {
+		log.Debug("a request failed before its turn", "error", err) // nothing of it counts
 	} else {
 		log.Warn("a request failed", "error", err)
 		if p.function != nil && !isReported(err) {

@@ -52,6 +52,7 @@ const (
 	withInput    = "default/video"
 	withoutInput = "default/plain"
 	withBody     = "default/upload" // the request's body is its input
+	oneAtATime   = "default/one"    // its instance takes one request at a time
 	target       = "video-1"        // the instance that requests are bound to
 	bufferLimit  = 64 << 20
 	inputLimit   = 8 << 20
@@ -137,6 +138,7 @@ func newNodeOver(t testing.TB, node string, peers http.RoundTripper, buf *buffer
 	r.functions.Set([]*nodeapi.Function{
 		{Name: withInput, HasInput: true, Store: "edge", InputLimit: inputLimit, RequestTimeout: durationpb.New(soon), ReadyTimeout: durationpb.New(soon)},
 		{Name: withoutInput, RequestTimeout: durationpb.New(soon), ReadyTimeout: durationpb.New(soon)},
+		{Name: oneAtATime, OneAtATime: true, RequestTimeout: durationpb.New(soon), ReadyTimeout: durationpb.New(soon)},
 		{Name: withBody, BodyInput: true, InputLimit: inputLimit, RequestTimeout: durationpb.New(soon), ReadyTimeout: durationpb.New(soon)},
 	})
 	r.Ingress = ingress.New(ingress.Config{Node: node, Functions: r.functions, ControlPlane: r.cp, Instances: r.instances, Objects: e, Peers: peers,
@@ -368,6 +370,39 @@ type instances struct {
 	address netip.AddrPort
 	meshSNI string
 	inputs  *staging.Dir // nil: the instance sees none
+
+	mu       sync.Mutex
+	replaced bool
+	news     chan struct{}
+}
+
+// Serving says that a function that takes one request at a time has the instance, until that is replaced.
+func (i *instances) Serving(function string) (ids []string, changed <-chan struct{}) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if i.news == nil {
+		i.news = make(chan struct{})
+	}
+	if function == oneAtATime && !i.replaced && i.address.IsValid() {
+		ids = []string{target}
+	}
+	return ids, i.news
+}
+
+func (i *instances) IsClosed(string) bool { return true }
+
+func (i *instances) Replace(id string) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	i.replaced = i.replaced || id == target
+	close(i.news)
+	i.news = make(chan struct{})
+}
+
+func (i *instances) wasReplaced() bool {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	return i.replaced
 }
 
 func (i *instances) run(t testing.TB, function http.HandlerFunc) {

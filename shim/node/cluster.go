@@ -20,6 +20,9 @@ func (n *Cluster) Start(*nodeapi.StartInstance) {}
 // Stop implements uplink.Handler: the kubelet does.
 func (n *Cluster) Stop(*nodeapi.StopInstance) {}
 
+// Withdraw implements uplink.Handler: the kubelet's pods are never withdrawn one by one.
+func (n *Cluster) Withdraw(*nodeapi.WithdrawInstance) {}
+
 // Instances implements uplink.Handler.
 func (n *Cluster) Instances(m *nodeapi.Instances) { n.kubelet.Instances(m) }
 

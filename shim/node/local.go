@@ -41,6 +41,9 @@ func (n *Local) Start(m *nodeapi.StartInstance) { n.sandboxes.Start(m) }
 // Stop implements uplink.Handler.
 func (n *Local) Stop(m *nodeapi.StopInstance) { n.sandboxes.Stop(m.GetId(), m.GetGrace().AsDuration()) }
 
+// Withdraw implements uplink.Handler.
+func (n *Local) Withdraw(m *nodeapi.WithdrawInstance) { n.sandboxes.Withdraw(m.GetId()) }
+
 // Instances implements uplink.Handler: the node knows its own.
 func (n *Local) Instances(*nodeapi.Instances) {}
 

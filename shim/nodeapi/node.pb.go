@@ -545,6 +545,7 @@ type ControlMessage struct {
 	//	*ControlMessage_Passes
 	//	*ControlMessage_CacheCall
 	//	*ControlMessage_Allowances
+	//	*ControlMessage_Withdraw
 	Kind          isControlMessage_Kind `protobuf_oneof:"kind"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -740,6 +741,15 @@ func (x *ControlMessage) GetAllowances() *Allowances {
 	return nil
 }
 
+func (x *ControlMessage) GetWithdraw() *WithdrawInstance {
+	if x != nil {
+		if x, ok := x.Kind.(*ControlMessage_Withdraw); ok {
+			return x.Withdraw
+		}
+	}
+	return nil
+}
+
 type isControlMessage_Kind interface {
 	isControlMessage_Kind()
 }
@@ -812,6 +822,10 @@ type ControlMessage_Allowances struct {
 	Allowances *Allowances `protobuf:"bytes,250,opt,name=allowances,proto3,oneof"`
 }
 
+type ControlMessage_Withdraw struct {
+	Withdraw *WithdrawInstance `protobuf:"bytes,260,opt,name=withdraw,proto3,oneof"`
+}
+
 func (*ControlMessage_Functions) isControlMessage_Kind() {}
 
 func (*ControlMessage_Start) isControlMessage_Kind() {}
@@ -845,6 +859,8 @@ func (*ControlMessage_Passes) isControlMessage_Kind() {}
 func (*ControlMessage_CacheCall) isControlMessage_Kind() {}
 
 func (*ControlMessage_Allowances) isControlMessage_Kind() {}
+
+func (*ControlMessage_Withdraw) isControlMessage_Kind() {}
 
 // Register is the node's first message on each stream. It states what already
 // runs, so that a daemon's or a control plane's restart loses no instance.
@@ -1031,7 +1047,9 @@ type Activate struct {
 	Caller string `protobuf:"bytes,120,opt,name=caller,proto3" json:"caller,omitempty"`
 	// True when the daemon hands Bound.capability over with the request; the target hears that of
 	// others by Expect.
-	HandsOver     bool `protobuf:"varint,121,opt,name=hands_over,json=handsOver,proto3" json:"hands_over,omitempty"`
+	HandsOver bool `protobuf:"varint,121,opt,name=hands_over,json=handsOver,proto3" json:"hands_over,omitempty"`
+	// True when all instances of the function that the node has are at work: it may have one more.
+	More          bool `protobuf:"varint,260,opt,name=more,proto3" json:"more,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1111,6 +1129,13 @@ func (x *Activate) GetCaller() string {
 func (x *Activate) GetHandsOver() bool {
 	if x != nil {
 		return x.HandsOver
+	}
+	return false
+}
+
+func (x *Activate) GetMore() bool {
+	if x != nil {
+		return x.More
 	}
 	return false
 }
@@ -4030,7 +4055,11 @@ type Function struct {
 	// True when nodes are to learn what its programs read by S3.
 	S3Learn bool `protobuf:"varint,242,opt,name=s3_learn,json=s3Learn,proto3" json:"s3_learn,omitempty"`
 	// Set: it has no instances. The daemon of the node where a request enters answers it, by calling other functions.
-	Workflow      *Workflow `protobuf:"bytes,260,opt,name=workflow,proto3" json:"workflow,omitempty"`
+	Workflow *Workflow `protobuf:"bytes,260,opt,name=workflow,proto3" json:"workflow,omitempty"`
+	// True when an instance takes one request at a time. Daemons see to that, so all its requests go by way of them.
+	OneAtATime bool `protobuf:"varint,261,opt,name=one_at_a_time,json=oneAtATime,proto3" json:"one_at_a_time,omitempty"`
+	// True when it may work on requests before their turn, on inputs that were guessed: instances whose sandbox is closed do.
+	RunsAhead     bool `protobuf:"varint,262,opt,name=runs_ahead,json=runsAhead,proto3" json:"runs_ahead,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -4245,6 +4274,20 @@ func (x *Function) GetWorkflow() *Workflow {
 		return x.Workflow
 	}
 	return nil
+}
+
+func (x *Function) GetOneAtATime() bool {
+	if x != nil {
+		return x.OneAtATime
+	}
+	return false
+}
+
+func (x *Function) GetRunsAhead() bool {
+	if x != nil {
+		return x.RunsAhead
+	}
+	return false
 }
 
 // Workflow is a document of the Serverless Workflow DSL 1.0, compiled. Expressions are jq (shim/nodeapi/expression); empty:
@@ -5811,6 +5854,51 @@ func (x *StartInstance) GetConnections() *Connections {
 	return nil
 }
 
+// WithdrawInstance has an instance take no requests but those that are bound to it. It is stopped when these are over.
+type WithdrawInstance struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Id            string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *WithdrawInstance) Reset() {
+	*x = WithdrawInstance{}
+	mi := &file_node_proto_msgTypes[66]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WithdrawInstance) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WithdrawInstance) ProtoMessage() {}
+
+func (x *WithdrawInstance) ProtoReflect() protoreflect.Message {
+	mi := &file_node_proto_msgTypes[66]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WithdrawInstance.ProtoReflect.Descriptor instead.
+func (*WithdrawInstance) Descriptor() ([]byte, []int) {
+	return file_node_proto_rawDescGZIP(), []int{66}
+}
+
+func (x *WithdrawInstance) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
 type StopInstance struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Id            string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
@@ -5821,7 +5909,7 @@ type StopInstance struct {
 
 func (x *StopInstance) Reset() {
 	*x = StopInstance{}
-	mi := &file_node_proto_msgTypes[66]
+	mi := &file_node_proto_msgTypes[67]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5833,7 +5921,7 @@ func (x *StopInstance) String() string {
 func (*StopInstance) ProtoMessage() {}
 
 func (x *StopInstance) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[66]
+	mi := &file_node_proto_msgTypes[67]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5846,7 +5934,7 @@ func (x *StopInstance) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StopInstance.ProtoReflect.Descriptor instead.
 func (*StopInstance) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{66}
+	return file_node_proto_rawDescGZIP(), []int{67}
 }
 
 func (x *StopInstance) GetId() string {
@@ -5881,7 +5969,7 @@ type Expect struct {
 
 func (x *Expect) Reset() {
 	*x = Expect{}
-	mi := &file_node_proto_msgTypes[67]
+	mi := &file_node_proto_msgTypes[68]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5893,7 +5981,7 @@ func (x *Expect) String() string {
 func (*Expect) ProtoMessage() {}
 
 func (x *Expect) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[67]
+	mi := &file_node_proto_msgTypes[68]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5906,7 +5994,7 @@ func (x *Expect) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Expect.ProtoReflect.Descriptor instead.
 func (*Expect) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{67}
+	return file_node_proto_rawDescGZIP(), []int{68}
 }
 
 func (x *Expect) GetRequest() string {
@@ -5983,7 +6071,7 @@ type Bound struct {
 
 func (x *Bound) Reset() {
 	*x = Bound{}
-	mi := &file_node_proto_msgTypes[68]
+	mi := &file_node_proto_msgTypes[69]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5995,7 +6083,7 @@ func (x *Bound) String() string {
 func (*Bound) ProtoMessage() {}
 
 func (x *Bound) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[68]
+	mi := &file_node_proto_msgTypes[69]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6008,7 +6096,7 @@ func (x *Bound) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Bound.ProtoReflect.Descriptor instead.
 func (*Bound) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{68}
+	return file_node_proto_rawDescGZIP(), []int{69}
 }
 
 func (x *Bound) GetRequest() string {
@@ -6078,7 +6166,7 @@ type Keys struct {
 
 func (x *Keys) Reset() {
 	*x = Keys{}
-	mi := &file_node_proto_msgTypes[69]
+	mi := &file_node_proto_msgTypes[70]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6090,7 +6178,7 @@ func (x *Keys) String() string {
 func (*Keys) ProtoMessage() {}
 
 func (x *Keys) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[69]
+	mi := &file_node_proto_msgTypes[70]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6103,7 +6191,7 @@ func (x *Keys) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Keys.ProtoReflect.Descriptor instead.
 func (*Keys) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{69}
+	return file_node_proto_rawDescGZIP(), []int{70}
 }
 
 func (x *Keys) GetKeys() [][]byte {
@@ -6127,7 +6215,7 @@ type Refused struct {
 
 func (x *Refused) Reset() {
 	*x = Refused{}
-	mi := &file_node_proto_msgTypes[70]
+	mi := &file_node_proto_msgTypes[71]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6139,7 +6227,7 @@ func (x *Refused) String() string {
 func (*Refused) ProtoMessage() {}
 
 func (x *Refused) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[70]
+	mi := &file_node_proto_msgTypes[71]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6152,7 +6240,7 @@ func (x *Refused) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Refused.ProtoReflect.Descriptor instead.
 func (*Refused) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{70}
+	return file_node_proto_rawDescGZIP(), []int{71}
 }
 
 func (x *Refused) GetRequest() string {
@@ -6207,7 +6295,7 @@ type DescribeRequest struct {
 
 func (x *DescribeRequest) Reset() {
 	*x = DescribeRequest{}
-	mi := &file_node_proto_msgTypes[71]
+	mi := &file_node_proto_msgTypes[72]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6219,7 +6307,7 @@ func (x *DescribeRequest) String() string {
 func (*DescribeRequest) ProtoMessage() {}
 
 func (x *DescribeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[71]
+	mi := &file_node_proto_msgTypes[72]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6232,7 +6320,7 @@ func (x *DescribeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DescribeRequest.ProtoReflect.Descriptor instead.
 func (*DescribeRequest) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{71}
+	return file_node_proto_rawDescGZIP(), []int{72}
 }
 
 func (x *DescribeRequest) GetSandbox() string {
@@ -6284,7 +6372,7 @@ type Pod struct {
 
 func (x *Pod) Reset() {
 	*x = Pod{}
-	mi := &file_node_proto_msgTypes[72]
+	mi := &file_node_proto_msgTypes[73]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6296,7 +6384,7 @@ func (x *Pod) String() string {
 func (*Pod) ProtoMessage() {}
 
 func (x *Pod) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[72]
+	mi := &file_node_proto_msgTypes[73]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6309,7 +6397,7 @@ func (x *Pod) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Pod.ProtoReflect.Descriptor instead.
 func (*Pod) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{72}
+	return file_node_proto_rawDescGZIP(), []int{73}
 }
 
 func (x *Pod) GetNamespace() string {
@@ -6350,7 +6438,7 @@ type GoneRequest struct {
 
 func (x *GoneRequest) Reset() {
 	*x = GoneRequest{}
-	mi := &file_node_proto_msgTypes[73]
+	mi := &file_node_proto_msgTypes[74]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6362,7 +6450,7 @@ func (x *GoneRequest) String() string {
 func (*GoneRequest) ProtoMessage() {}
 
 func (x *GoneRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[73]
+	mi := &file_node_proto_msgTypes[74]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6375,7 +6463,7 @@ func (x *GoneRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GoneRequest.ProtoReflect.Descriptor instead.
 func (*GoneRequest) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{73}
+	return file_node_proto_rawDescGZIP(), []int{74}
 }
 
 func (x *GoneRequest) GetSandbox() string {
@@ -6400,7 +6488,7 @@ type GoneResponse struct {
 
 func (x *GoneResponse) Reset() {
 	*x = GoneResponse{}
-	mi := &file_node_proto_msgTypes[74]
+	mi := &file_node_proto_msgTypes[75]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6412,7 +6500,7 @@ func (x *GoneResponse) String() string {
 func (*GoneResponse) ProtoMessage() {}
 
 func (x *GoneResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[74]
+	mi := &file_node_proto_msgTypes[75]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6425,7 +6513,7 @@ func (x *GoneResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GoneResponse.ProtoReflect.Descriptor instead.
 func (*GoneResponse) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{74}
+	return file_node_proto_rawDescGZIP(), []int{75}
 }
 
 type MountsRequest struct {
@@ -6438,7 +6526,7 @@ type MountsRequest struct {
 
 func (x *MountsRequest) Reset() {
 	*x = MountsRequest{}
-	mi := &file_node_proto_msgTypes[75]
+	mi := &file_node_proto_msgTypes[76]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6450,7 +6538,7 @@ func (x *MountsRequest) String() string {
 func (*MountsRequest) ProtoMessage() {}
 
 func (x *MountsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[75]
+	mi := &file_node_proto_msgTypes[76]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6463,7 +6551,7 @@ func (x *MountsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MountsRequest.ProtoReflect.Descriptor instead.
 func (*MountsRequest) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{75}
+	return file_node_proto_rawDescGZIP(), []int{76}
 }
 
 func (x *MountsRequest) GetSandbox() string {
@@ -6490,7 +6578,7 @@ type MountsResponse struct {
 
 func (x *MountsResponse) Reset() {
 	*x = MountsResponse{}
-	mi := &file_node_proto_msgTypes[76]
+	mi := &file_node_proto_msgTypes[77]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6502,7 +6590,7 @@ func (x *MountsResponse) String() string {
 func (*MountsResponse) ProtoMessage() {}
 
 func (x *MountsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[76]
+	mi := &file_node_proto_msgTypes[77]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6515,7 +6603,7 @@ func (x *MountsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MountsResponse.ProtoReflect.Descriptor instead.
 func (*MountsResponse) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{76}
+	return file_node_proto_rawDescGZIP(), []int{77}
 }
 
 func (x *MountsResponse) GetMounts() []*Mount {
@@ -6535,7 +6623,7 @@ type StageRequest struct {
 
 func (x *StageRequest) Reset() {
 	*x = StageRequest{}
-	mi := &file_node_proto_msgTypes[77]
+	mi := &file_node_proto_msgTypes[78]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6547,7 +6635,7 @@ func (x *StageRequest) String() string {
 func (*StageRequest) ProtoMessage() {}
 
 func (x *StageRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[77]
+	mi := &file_node_proto_msgTypes[78]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6560,7 +6648,7 @@ func (x *StageRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StageRequest.ProtoReflect.Descriptor instead.
 func (*StageRequest) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{77}
+	return file_node_proto_rawDescGZIP(), []int{78}
 }
 
 func (x *StageRequest) GetSandbox() string {
@@ -6585,7 +6673,7 @@ type StageResponse struct {
 
 func (x *StageResponse) Reset() {
 	*x = StageResponse{}
-	mi := &file_node_proto_msgTypes[78]
+	mi := &file_node_proto_msgTypes[79]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6597,7 +6685,7 @@ func (x *StageResponse) String() string {
 func (*StageResponse) ProtoMessage() {}
 
 func (x *StageResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[78]
+	mi := &file_node_proto_msgTypes[79]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6610,7 +6698,104 @@ func (x *StageResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StageResponse.ProtoReflect.Descriptor instead.
 func (*StageResponse) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{78}
+	return file_node_proto_rawDescGZIP(), []int{79}
+}
+
+type ClosedRequest struct {
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	Sandbox string                 `protobuf:"bytes,1,opt,name=sandbox,proto3" json:"sandbox,omitempty"`
+	Pod     *Pod                   `protobuf:"bytes,2,opt,name=pod,proto3" json:"pod,omitempty"`
+	// Why something else than answers may leave the sandbox, in words; empty: nothing does.
+	Open          string `protobuf:"bytes,3,opt,name=open,proto3" json:"open,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ClosedRequest) Reset() {
+	*x = ClosedRequest{}
+	mi := &file_node_proto_msgTypes[80]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ClosedRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ClosedRequest) ProtoMessage() {}
+
+func (x *ClosedRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_node_proto_msgTypes[80]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ClosedRequest.ProtoReflect.Descriptor instead.
+func (*ClosedRequest) Descriptor() ([]byte, []int) {
+	return file_node_proto_rawDescGZIP(), []int{80}
+}
+
+func (x *ClosedRequest) GetSandbox() string {
+	if x != nil {
+		return x.Sandbox
+	}
+	return ""
+}
+
+func (x *ClosedRequest) GetPod() *Pod {
+	if x != nil {
+		return x.Pod
+	}
+	return nil
+}
+
+func (x *ClosedRequest) GetOpen() string {
+	if x != nil {
+		return x.Open
+	}
+	return ""
+}
+
+type ClosedResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ClosedResponse) Reset() {
+	*x = ClosedResponse{}
+	mi := &file_node_proto_msgTypes[81]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ClosedResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ClosedResponse) ProtoMessage() {}
+
+func (x *ClosedResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_node_proto_msgTypes[81]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ClosedResponse.ProtoReflect.Descriptor instead.
+func (*ClosedResponse) Descriptor() ([]byte, []int) {
+	return file_node_proto_rawDescGZIP(), []int{81}
 }
 
 type DescribeResponse struct {
@@ -6628,14 +6813,16 @@ type DescribeResponse struct {
 	// The shim dials and joins streams for the daemon as long as the sandbox has the container. An older shim does not.
 	Streams bool `protobuf:"varint,250,opt,name=streams,proto3" json:"streams,omitempty"`
 	// The daemon is asked about the program's connections to the addresses that it tells, where the kernel can (connect(2)).
-	Connect       bool `protobuf:"varint,251,opt,name=connect,proto3" json:"connect,omitempty"`
+	Connect bool `protobuf:"varint,251,opt,name=connect,proto3" json:"connect,omitempty"`
+	// Nothing is to leave the sandbox but answers, if the shim can see to that (Closed). An older shim cannot.
+	Closed        bool `protobuf:"varint,260,opt,name=closed,proto3" json:"closed,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *DescribeResponse) Reset() {
 	*x = DescribeResponse{}
-	mi := &file_node_proto_msgTypes[79]
+	mi := &file_node_proto_msgTypes[82]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6647,7 +6834,7 @@ func (x *DescribeResponse) String() string {
 func (*DescribeResponse) ProtoMessage() {}
 
 func (x *DescribeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[79]
+	mi := &file_node_proto_msgTypes[82]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6660,7 +6847,7 @@ func (x *DescribeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DescribeResponse.ProtoReflect.Descriptor instead.
 func (*DescribeResponse) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{79}
+	return file_node_proto_rawDescGZIP(), []int{82}
 }
 
 func (x *DescribeResponse) GetMounts() []*Mount {
@@ -6719,6 +6906,13 @@ func (x *DescribeResponse) GetConnect() bool {
 	return false
 }
 
+func (x *DescribeResponse) GetClosed() bool {
+	if x != nil {
+		return x.Closed
+	}
+	return false
+}
+
 // Endpoint is an address on a sandbox's loopback. The shim listens there, and the daemon takes what connects.
 type Endpoint struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -6733,7 +6927,7 @@ type Endpoint struct {
 
 func (x *Endpoint) Reset() {
 	*x = Endpoint{}
-	mi := &file_node_proto_msgTypes[80]
+	mi := &file_node_proto_msgTypes[83]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6745,7 +6939,7 @@ func (x *Endpoint) String() string {
 func (*Endpoint) ProtoMessage() {}
 
 func (x *Endpoint) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[80]
+	mi := &file_node_proto_msgTypes[83]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6758,7 +6952,7 @@ func (x *Endpoint) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Endpoint.ProtoReflect.Descriptor instead.
 func (*Endpoint) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{80}
+	return file_node_proto_rawDescGZIP(), []int{83}
 }
 
 func (x *Endpoint) GetName() string {
@@ -6794,7 +6988,7 @@ type Mount struct {
 
 func (x *Mount) Reset() {
 	*x = Mount{}
-	mi := &file_node_proto_msgTypes[81]
+	mi := &file_node_proto_msgTypes[84]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6806,7 +7000,7 @@ func (x *Mount) String() string {
 func (*Mount) ProtoMessage() {}
 
 func (x *Mount) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[81]
+	mi := &file_node_proto_msgTypes[84]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6819,7 +7013,7 @@ func (x *Mount) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Mount.ProtoReflect.Descriptor instead.
 func (*Mount) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{81}
+	return file_node_proto_rawDescGZIP(), []int{84}
 }
 
 func (x *Mount) GetSource() string {
@@ -6870,7 +7064,7 @@ const file_node_proto_rawDesc = "" +
 	"\x05keeps\x18\xdc\x01 \x01(\v2\x18.headstart.node.v1.KeepsH\x00R\x05keeps\x12\\\n" +
 	"\x14destination_problems\x18\xfa\x01 \x01(\v2&.headstart.node.v1.DestinationProblemsH\x00R\x13destinationProblems\x124\n" +
 	"\x06unused\x18\xfb\x01 \x01(\v2\x19.headstart.node.v1.UnusedH\x00R\x06unusedB\x06\n" +
-	"\x04kind\"\xfd\a\n" +
+	"\x04kind\"\xc1\b\n" +
 	"\x0eControlMessage\x12<\n" +
 	"\tfunctions\x18\x01 \x01(\v2\x1c.headstart.node.v1.FunctionsH\x00R\tfunctions\x128\n" +
 	"\x05start\x18\x02 \x01(\v2 .headstart.node.v1.StartInstanceH\x00R\x05start\x125\n" +
@@ -6893,7 +7087,8 @@ const file_node_proto_rawDesc = "" +
 	"cache_call\x18\xc8\x01 \x01(\v2\x1c.headstart.node.v1.CacheCallH\x00R\tcacheCall\x12@\n" +
 	"\n" +
 	"allowances\x18\xfa\x01 \x01(\v2\x1d.headstart.node.v1.AllowancesH\x00R\n" +
-	"allowancesB\x06\n" +
+	"allowances\x12B\n" +
+	"\bwithdraw\x18\x84\x02 \x01(\v2#.headstart.node.v1.WithdrawInstanceH\x00R\bwithdrawB\x06\n" +
 	"\x04kind\"\xde\x03\n" +
 	"\bRegister\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\tR\aversion\x12!\n" +
@@ -6912,7 +7107,7 @@ const file_node_proto_rawDesc = "" +
 	"cacheCalls\x12#\n" +
 	"\rno_kernel_tls\x18\xd2\x01 \x01(\tR\vnoKernelTls\x12\x1e\n" +
 	"\n" +
-	"no_connect\x18\xd3\x01 \x01(\tR\tnoConnect\"\xab\x02\n" +
+	"no_connect\x18\xd3\x01 \x01(\tR\tnoConnect\"\xc0\x02\n" +
 	"\bActivate\x12\x18\n" +
 	"\arequest\x18\x01 \x01(\tR\arequest\x12\x1a\n" +
 	"\bfunction\x18\x02 \x01(\tR\bfunction\x12 \n" +
@@ -6921,7 +7116,8 @@ const file_node_proto_rawDesc = "" +
 	"\x06inputs\x18\x05 \x03(\v2'.headstart.node.v1.Activate.InputsEntryR\x06inputs\x12\x16\n" +
 	"\x06caller\x18x \x01(\tR\x06caller\x12\x1d\n" +
 	"\n" +
-	"hands_over\x18y \x01(\bR\thandsOver\x1a9\n" +
+	"hands_over\x18y \x01(\bR\thandsOver\x12\x13\n" +
+	"\x04more\x18\x84\x02 \x01(\bR\x04more\x1a9\n" +
 	"\vInputsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x98\x02\n" +
@@ -7148,7 +7344,7 @@ const file_node_proto_rawDesc = "" +
 	"\aremoved\x18\x02 \x03(\tR\aremoved\x120\n" +
 	"\x06stores\x18\x03 \x03(\v2\x18.headstart.node.v1.StoreR\x06stores\x12\x12\n" +
 	"\x04more\x18\x04 \x01(\bR\x04more\x12C\n" +
-	"\fdestinations\x18\xfa\x01 \x03(\v2\x1e.headstart.node.v1.DestinationR\fdestinations\"\xa8\b\n" +
+	"\fdestinations\x18\xfa\x01 \x03(\v2\x1e.headstart.node.v1.DestinationR\fdestinations\"\xec\b\n" +
 	"\bFunction\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1e\n" +
 	"\n" +
@@ -7182,7 +7378,11 @@ const file_node_proto_rawDesc = "" +
 	"\n" +
 	"read_by_s3\x18\xf1\x01 \x01(\bR\breadByS3\x12\x1a\n" +
 	"\bs3_learn\x18\xf2\x01 \x01(\bR\as3Learn\x128\n" +
-	"\bworkflow\x18\x84\x02 \x01(\v2\x1b.headstart.node.v1.WorkflowR\bworkflow\x1a6\n" +
+	"\bworkflow\x18\x84\x02 \x01(\v2\x1b.headstart.node.v1.WorkflowR\bworkflow\x12\"\n" +
+	"\rone_at_a_time\x18\x85\x02 \x01(\bR\n" +
+	"oneAtATime\x12\x1e\n" +
+	"\n" +
+	"runs_ahead\x18\x86\x02 \x01(\bR\trunsAhead\x1a6\n" +
 	"\bEnvEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\x1aA\n" +
@@ -7329,7 +7529,9 @@ const file_node_proto_rawDesc = "" +
 	"\vtraceparent\x18\x03 \x01(\tR\vtraceparent\x12(\n" +
 	"\x03job\x18\x04 \x01(\v2\x16.headstart.node.v1.JobR\x03job\x125\n" +
 	"\avolumes\x18\xbe\x01 \x01(\v2\x1a.headstart.node.v1.VolumesR\avolumes\x12A\n" +
-	"\vconnections\x18\xfa\x01 \x01(\v2\x1e.headstart.node.v1.ConnectionsR\vconnections\"O\n" +
+	"\vconnections\x18\xfa\x01 \x01(\v2\x1e.headstart.node.v1.ConnectionsR\vconnections\"\"\n" +
+	"\x10WithdrawInstance\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\tR\x02id\"O\n" +
 	"\fStopInstance\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12/\n" +
 	"\x05grace\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\x05grace\"\xac\x02\n" +
@@ -7391,7 +7593,12 @@ const file_node_proto_rawDesc = "" +
 	"\fStageRequest\x12\x18\n" +
 	"\asandbox\x18\x01 \x01(\tR\asandbox\x12(\n" +
 	"\x03pod\x18\x02 \x01(\v2\x16.headstart.node.v1.PodR\x03pod\"\x0f\n" +
-	"\rStageResponse\"\x93\x03\n" +
+	"\rStageResponse\"g\n" +
+	"\rClosedRequest\x12\x18\n" +
+	"\asandbox\x18\x01 \x01(\tR\asandbox\x12(\n" +
+	"\x03pod\x18\x02 \x01(\v2\x16.headstart.node.v1.PodR\x03pod\x12\x12\n" +
+	"\x04open\x18\x03 \x01(\tR\x04open\"\x10\n" +
+	"\x0eClosedResponse\"\xac\x03\n" +
 	"\x10DescribeResponse\x120\n" +
 	"\x06mounts\x18\x01 \x03(\v2\x18.headstart.node.v1.MountR\x06mounts\x12>\n" +
 	"\x03env\x18\x02 \x03(\v2,.headstart.node.v1.DescribeResponse.EnvEntryR\x03env\x12 \n" +
@@ -7401,7 +7608,8 @@ const file_node_proto_rawDesc = "" +
 	"\vdescriptors\x18\x05 \x03(\tR\vdescriptors\x12:\n" +
 	"\tendpoints\x18\xf0\x01 \x03(\v2\x1b.headstart.node.v1.EndpointR\tendpoints\x12\x19\n" +
 	"\astreams\x18\xfa\x01 \x01(\bR\astreams\x12\x19\n" +
-	"\aconnect\x18\xfb\x01 \x01(\bR\aconnect\x1a6\n" +
+	"\aconnect\x18\xfb\x01 \x01(\bR\aconnect\x12\x17\n" +
+	"\x06closed\x18\x84\x02 \x01(\bR\x06closed\x1a6\n" +
 	"\bEnvEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xa6\x01\n" +
@@ -7434,12 +7642,13 @@ const file_node_proto_rawDesc = "" +
 	"\fControlPlane\x12P\n" +
 	"\aConnect\x12\x1e.headstart.node.v1.NodeMessage\x1a!.headstart.node.v1.ControlMessage(\x010\x012V\n" +
 	"\bIdentity\x12J\n" +
-	"\x05Issue\x12\x1f.headstart.node.v1.IssueRequest\x1a .headstart.node.v1.IssueResponse2\xc4\x02\n" +
+	"\x05Issue\x12\x1f.headstart.node.v1.IssueRequest\x1a .headstart.node.v1.IssueResponse2\x93\x03\n" +
 	"\tSandboxes\x12S\n" +
 	"\bDescribe\x12\".headstart.node.v1.DescribeRequest\x1a#.headstart.node.v1.DescribeResponse\x12G\n" +
 	"\x04Gone\x12\x1e.headstart.node.v1.GoneRequest\x1a\x1f.headstart.node.v1.GoneResponse\x12M\n" +
 	"\x06Mounts\x12 .headstart.node.v1.MountsRequest\x1a!.headstart.node.v1.MountsResponse\x12J\n" +
-	"\x05Stage\x12\x1f.headstart.node.v1.StageRequest\x1a .headstart.node.v1.StageResponseB2Z0github.com/headstart-mesh/headstart/shim/nodeapib\x06proto3"
+	"\x05Stage\x12\x1f.headstart.node.v1.StageRequest\x1a .headstart.node.v1.StageResponse\x12M\n" +
+	"\x06Closed\x12 .headstart.node.v1.ClosedRequest\x1a!.headstart.node.v1.ClosedResponseB2Z0github.com/headstart-mesh/headstart/shim/nodeapib\x06proto3"
 
 var (
 	file_node_proto_rawDescOnce sync.Once
@@ -7454,7 +7663,7 @@ func file_node_proto_rawDescGZIP() []byte {
 }
 
 var file_node_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_node_proto_msgTypes = make([]protoimpl.MessageInfo, 96)
+var file_node_proto_msgTypes = make([]protoimpl.MessageInfo, 99)
 var file_node_proto_goTypes = []any{
 	(Phase)(0),                    // 0: headstart.node.v1.Phase
 	(CacheVerb)(0),                // 1: headstart.node.v1.CacheVerb
@@ -7524,38 +7733,41 @@ var file_node_proto_goTypes = []any{
 	(*Triggers)(nil),              // 65: headstart.node.v1.Triggers
 	(*Trigger)(nil),               // 66: headstart.node.v1.Trigger
 	(*StartInstance)(nil),         // 67: headstart.node.v1.StartInstance
-	(*StopInstance)(nil),          // 68: headstart.node.v1.StopInstance
-	(*Expect)(nil),                // 69: headstart.node.v1.Expect
-	(*Bound)(nil),                 // 70: headstart.node.v1.Bound
-	(*Keys)(nil),                  // 71: headstart.node.v1.Keys
-	(*Refused)(nil),               // 72: headstart.node.v1.Refused
-	(*DescribeRequest)(nil),       // 73: headstart.node.v1.DescribeRequest
-	(*Pod)(nil),                   // 74: headstart.node.v1.Pod
-	(*GoneRequest)(nil),           // 75: headstart.node.v1.GoneRequest
-	(*GoneResponse)(nil),          // 76: headstart.node.v1.GoneResponse
-	(*MountsRequest)(nil),         // 77: headstart.node.v1.MountsRequest
-	(*MountsResponse)(nil),        // 78: headstart.node.v1.MountsResponse
-	(*StageRequest)(nil),          // 79: headstart.node.v1.StageRequest
-	(*StageResponse)(nil),         // 80: headstart.node.v1.StageResponse
-	(*DescribeResponse)(nil),      // 81: headstart.node.v1.DescribeResponse
-	(*Endpoint)(nil),              // 82: headstart.node.v1.Endpoint
-	(*Mount)(nil),                 // 83: headstart.node.v1.Mount
-	nil,                           // 84: headstart.node.v1.Activate.InputsEntry
-	nil,                           // 85: headstart.node.v1.Connections.KindsEntry
-	nil,                           // 86: headstart.node.v1.Load.InFlightEntry
-	nil,                           // 87: headstart.node.v1.EndpointSignals.NamedMetricsEntry
-	nil,                           // 88: headstart.node.v1.FunctionSignals.NamedMetricsEntry
-	nil,                           // 89: headstart.node.v1.Function.EnvEntry
-	nil,                           // 90: headstart.node.v1.Function.InputTemplatesEntry
-	nil,                           // 91: headstart.node.v1.Store.FreshEntry
-	nil,                           // 92: headstart.node.v1.Store.WriteEntry
-	nil,                           // 93: headstart.node.v1.Trigger.InputsEntry
-	nil,                           // 94: headstart.node.v1.Expect.InputsEntry
-	nil,                           // 95: headstart.node.v1.Bound.RelayHeadersEntry
-	nil,                           // 96: headstart.node.v1.DescribeResponse.EnvEntry
-	nil,                           // 97: headstart.node.v1.Endpoint.EnvEntry
-	(*durationpb.Duration)(nil),   // 98: google.protobuf.Duration
-	(*timestamppb.Timestamp)(nil), // 99: google.protobuf.Timestamp
+	(*WithdrawInstance)(nil),      // 68: headstart.node.v1.WithdrawInstance
+	(*StopInstance)(nil),          // 69: headstart.node.v1.StopInstance
+	(*Expect)(nil),                // 70: headstart.node.v1.Expect
+	(*Bound)(nil),                 // 71: headstart.node.v1.Bound
+	(*Keys)(nil),                  // 72: headstart.node.v1.Keys
+	(*Refused)(nil),               // 73: headstart.node.v1.Refused
+	(*DescribeRequest)(nil),       // 74: headstart.node.v1.DescribeRequest
+	(*Pod)(nil),                   // 75: headstart.node.v1.Pod
+	(*GoneRequest)(nil),           // 76: headstart.node.v1.GoneRequest
+	(*GoneResponse)(nil),          // 77: headstart.node.v1.GoneResponse
+	(*MountsRequest)(nil),         // 78: headstart.node.v1.MountsRequest
+	(*MountsResponse)(nil),        // 79: headstart.node.v1.MountsResponse
+	(*StageRequest)(nil),          // 80: headstart.node.v1.StageRequest
+	(*StageResponse)(nil),         // 81: headstart.node.v1.StageResponse
+	(*ClosedRequest)(nil),         // 82: headstart.node.v1.ClosedRequest
+	(*ClosedResponse)(nil),        // 83: headstart.node.v1.ClosedResponse
+	(*DescribeResponse)(nil),      // 84: headstart.node.v1.DescribeResponse
+	(*Endpoint)(nil),              // 85: headstart.node.v1.Endpoint
+	(*Mount)(nil),                 // 86: headstart.node.v1.Mount
+	nil,                           // 87: headstart.node.v1.Activate.InputsEntry
+	nil,                           // 88: headstart.node.v1.Connections.KindsEntry
+	nil,                           // 89: headstart.node.v1.Load.InFlightEntry
+	nil,                           // 90: headstart.node.v1.EndpointSignals.NamedMetricsEntry
+	nil,                           // 91: headstart.node.v1.FunctionSignals.NamedMetricsEntry
+	nil,                           // 92: headstart.node.v1.Function.EnvEntry
+	nil,                           // 93: headstart.node.v1.Function.InputTemplatesEntry
+	nil,                           // 94: headstart.node.v1.Store.FreshEntry
+	nil,                           // 95: headstart.node.v1.Store.WriteEntry
+	nil,                           // 96: headstart.node.v1.Trigger.InputsEntry
+	nil,                           // 97: headstart.node.v1.Expect.InputsEntry
+	nil,                           // 98: headstart.node.v1.Bound.RelayHeadersEntry
+	nil,                           // 99: headstart.node.v1.DescribeResponse.EnvEntry
+	nil,                           // 100: headstart.node.v1.Endpoint.EnvEntry
+	(*durationpb.Duration)(nil),   // 101: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil), // 102: google.protobuf.Timestamp
 }
 var file_node_proto_depIdxs = []int32{
 	6,   // 0: headstart.node.v1.NodeMessage.register:type_name -> headstart.node.v1.Register
@@ -7574,133 +7786,137 @@ var file_node_proto_depIdxs = []int32{
 	43,  // 13: headstart.node.v1.NodeMessage.unused:type_name -> headstart.node.v1.Unused
 	48,  // 14: headstart.node.v1.ControlMessage.functions:type_name -> headstart.node.v1.Functions
 	67,  // 15: headstart.node.v1.ControlMessage.start:type_name -> headstart.node.v1.StartInstance
-	68,  // 16: headstart.node.v1.ControlMessage.stop:type_name -> headstart.node.v1.StopInstance
-	69,  // 17: headstart.node.v1.ControlMessage.expect:type_name -> headstart.node.v1.Expect
-	70,  // 18: headstart.node.v1.ControlMessage.bound:type_name -> headstart.node.v1.Bound
-	72,  // 19: headstart.node.v1.ControlMessage.refused:type_name -> headstart.node.v1.Refused
+	69,  // 16: headstart.node.v1.ControlMessage.stop:type_name -> headstart.node.v1.StopInstance
+	70,  // 17: headstart.node.v1.ControlMessage.expect:type_name -> headstart.node.v1.Expect
+	71,  // 18: headstart.node.v1.ControlMessage.bound:type_name -> headstart.node.v1.Bound
+	73,  // 19: headstart.node.v1.ControlMessage.refused:type_name -> headstart.node.v1.Refused
 	9,   // 20: headstart.node.v1.ControlMessage.instances:type_name -> headstart.node.v1.Instances
 	65,  // 21: headstart.node.v1.ControlMessage.triggers:type_name -> headstart.node.v1.Triggers
 	16,  // 22: headstart.node.v1.ControlMessage.neighbours:type_name -> headstart.node.v1.Neighbours
 	27,  // 23: headstart.node.v1.ControlMessage.in_charge:type_name -> headstart.node.v1.InCharge
 	28,  // 24: headstart.node.v1.ControlMessage.confirm:type_name -> headstart.node.v1.Confirm
-	71,  // 25: headstart.node.v1.ControlMessage.keys:type_name -> headstart.node.v1.Keys
+	72,  // 25: headstart.node.v1.ControlMessage.keys:type_name -> headstart.node.v1.Keys
 	49,  // 26: headstart.node.v1.ControlMessage.function_changes:type_name -> headstart.node.v1.FunctionChanges
 	18,  // 27: headstart.node.v1.ControlMessage.site:type_name -> headstart.node.v1.Site
 	19,  // 28: headstart.node.v1.ControlMessage.passes:type_name -> headstart.node.v1.Passes
 	21,  // 29: headstart.node.v1.ControlMessage.cache_call:type_name -> headstart.node.v1.CacheCall
 	46,  // 30: headstart.node.v1.ControlMessage.allowances:type_name -> headstart.node.v1.Allowances
-	8,   // 31: headstart.node.v1.Register.instances:type_name -> headstart.node.v1.InstanceStatus
-	84,  // 32: headstart.node.v1.Activate.inputs:type_name -> headstart.node.v1.Activate.InputsEntry
-	0,   // 33: headstart.node.v1.InstanceStatus.phase:type_name -> headstart.node.v1.Phase
-	8,   // 34: headstart.node.v1.Instances.instances:type_name -> headstart.node.v1.InstanceStatus
-	13,  // 35: headstart.node.v1.Instances.jobs:type_name -> headstart.node.v1.Job
-	11,  // 36: headstart.node.v1.Instances.volumes:type_name -> headstart.node.v1.Volumes
-	10,  // 37: headstart.node.v1.Instances.connections:type_name -> headstart.node.v1.Connections
-	85,  // 38: headstart.node.v1.Connections.kinds:type_name -> headstart.node.v1.Connections.KindsEntry
-	12,  // 39: headstart.node.v1.Volumes.volumes:type_name -> headstart.node.v1.Volume
-	98,  // 40: headstart.node.v1.Volumes.wait:type_name -> google.protobuf.Duration
-	72,  // 41: headstart.node.v1.Volumes.refused:type_name -> headstart.node.v1.Refused
-	98,  // 42: headstart.node.v1.Job.ready_timeout:type_name -> google.protobuf.Duration
-	72,  // 43: headstart.node.v1.Job.refused:type_name -> headstart.node.v1.Refused
-	86,  // 44: headstart.node.v1.Load.in_flight:type_name -> headstart.node.v1.Load.InFlightEntry
-	99,  // 45: headstart.node.v1.Event.at:type_name -> google.protobuf.Timestamp
-	17,  // 46: headstart.node.v1.Neighbours.neighbours:type_name -> headstart.node.v1.Neighbour
-	17,  // 47: headstart.node.v1.Site.members:type_name -> headstart.node.v1.Neighbour
-	20,  // 48: headstart.node.v1.Passes.passes:type_name -> headstart.node.v1.Pass
-	1,   // 49: headstart.node.v1.CacheCall.verb:type_name -> headstart.node.v1.CacheVerb
-	23,  // 50: headstart.node.v1.CacheAnswer.entries:type_name -> headstart.node.v1.CacheEntry
-	72,  // 51: headstart.node.v1.CacheAnswer.refused:type_name -> headstart.node.v1.Refused
-	24,  // 52: headstart.node.v1.CacheEntry.advice:type_name -> headstart.node.v1.Advice
-	26,  // 53: headstart.node.v1.Keeps.volumes:type_name -> headstart.node.v1.KeptVolume
-	30,  // 54: headstart.node.v1.RoundTrips.coordinate:type_name -> headstart.node.v1.Coordinate
-	32,  // 55: headstart.node.v1.RoundTrips.measured:type_name -> headstart.node.v1.RoundTrip
-	98,  // 56: headstart.node.v1.RoundTrip.age:type_name -> google.protobuf.Duration
-	36,  // 57: headstart.node.v1.Signals.functions:type_name -> headstart.node.v1.FunctionSignals
-	34,  // 58: headstart.node.v1.Signals.routed:type_name -> headstart.node.v1.RoutedSignals
-	35,  // 59: headstart.node.v1.RoutedSignals.endpoints:type_name -> headstart.node.v1.EndpointSignals
-	87,  // 60: headstart.node.v1.EndpointSignals.named_metrics:type_name -> headstart.node.v1.EndpointSignals.NamedMetricsEntry
-	88,  // 61: headstart.node.v1.FunctionSignals.named_metrics:type_name -> headstart.node.v1.FunctionSignals.NamedMetricsEntry
-	38,  // 62: headstart.node.v1.GatewayRefusals.refusals:type_name -> headstart.node.v1.GatewayRefusal
-	40,  // 63: headstart.node.v1.StoreProblems.problems:type_name -> headstart.node.v1.StoreProblem
-	42,  // 64: headstart.node.v1.DestinationProblems.problems:type_name -> headstart.node.v1.DestinationProblem
-	44,  // 65: headstart.node.v1.Unused.destinations:type_name -> headstart.node.v1.UnusedConnections
-	45,  // 66: headstart.node.v1.UnusedConnections.functions:type_name -> headstart.node.v1.PooledFunction
-	98,  // 67: headstart.node.v1.PooledFunction.setup:type_name -> google.protobuf.Duration
-	98,  // 68: headstart.node.v1.PooledFunction.oldest:type_name -> google.protobuf.Duration
-	98,  // 69: headstart.node.v1.Allowances.expires_in:type_name -> google.protobuf.Duration
-	47,  // 70: headstart.node.v1.Allowances.destinations:type_name -> headstart.node.v1.Allowance
-	50,  // 71: headstart.node.v1.Functions.functions:type_name -> headstart.node.v1.Function
-	62,  // 72: headstart.node.v1.Functions.stores:type_name -> headstart.node.v1.Store
-	63,  // 73: headstart.node.v1.Functions.destinations:type_name -> headstart.node.v1.Destination
-	50,  // 74: headstart.node.v1.FunctionChanges.functions:type_name -> headstart.node.v1.Function
-	62,  // 75: headstart.node.v1.FunctionChanges.stores:type_name -> headstart.node.v1.Store
-	63,  // 76: headstart.node.v1.FunctionChanges.destinations:type_name -> headstart.node.v1.Destination
-	89,  // 77: headstart.node.v1.Function.env:type_name -> headstart.node.v1.Function.EnvEntry
-	98,  // 78: headstart.node.v1.Function.ready_timeout:type_name -> google.protobuf.Duration
-	98,  // 79: headstart.node.v1.Function.request_timeout:type_name -> google.protobuf.Duration
-	90,  // 80: headstart.node.v1.Function.input_templates:type_name -> headstart.node.v1.Function.InputTemplatesEntry
-	51,  // 81: headstart.node.v1.Function.workflow:type_name -> headstart.node.v1.Workflow
-	98,  // 82: headstart.node.v1.Workflow.timeout:type_name -> google.protobuf.Duration
-	52,  // 83: headstart.node.v1.Workflow.tasks:type_name -> headstart.node.v1.Task
-	98,  // 84: headstart.node.v1.Task.timeout:type_name -> google.protobuf.Duration
-	54,  // 85: headstart.node.v1.Task.call:type_name -> headstart.node.v1.Call
-	53,  // 86: headstart.node.v1.Task.do:type_name -> headstart.node.v1.TaskList
-	55,  // 87: headstart.node.v1.Task.switch:type_name -> headstart.node.v1.Switch
-	57,  // 88: headstart.node.v1.Task.fork:type_name -> headstart.node.v1.Fork
-	58,  // 89: headstart.node.v1.Task.for:type_name -> headstart.node.v1.For
-	59,  // 90: headstart.node.v1.Task.try:type_name -> headstart.node.v1.Try
-	98,  // 91: headstart.node.v1.Task.wait:type_name -> google.protobuf.Duration
-	52,  // 92: headstart.node.v1.TaskList.tasks:type_name -> headstart.node.v1.Task
-	56,  // 93: headstart.node.v1.Switch.cases:type_name -> headstart.node.v1.Case
-	52,  // 94: headstart.node.v1.Fork.branches:type_name -> headstart.node.v1.Task
-	52,  // 95: headstart.node.v1.For.tasks:type_name -> headstart.node.v1.Task
-	52,  // 96: headstart.node.v1.Try.tasks:type_name -> headstart.node.v1.Task
-	60,  // 97: headstart.node.v1.Try.with:type_name -> headstart.node.v1.ErrorFilter
-	61,  // 98: headstart.node.v1.Try.retry:type_name -> headstart.node.v1.Retry
-	52,  // 99: headstart.node.v1.Try.catch:type_name -> headstart.node.v1.Task
-	98,  // 100: headstart.node.v1.Retry.delay:type_name -> google.protobuf.Duration
-	98,  // 101: headstart.node.v1.Retry.duration:type_name -> google.protobuf.Duration
-	98,  // 102: headstart.node.v1.Retry.jitter_from:type_name -> google.protobuf.Duration
-	98,  // 103: headstart.node.v1.Retry.jitter_to:type_name -> google.protobuf.Duration
-	91,  // 104: headstart.node.v1.Store.fresh:type_name -> headstart.node.v1.Store.FreshEntry
-	92,  // 105: headstart.node.v1.Store.write:type_name -> headstart.node.v1.Store.WriteEntry
-	64,  // 106: headstart.node.v1.Destination.tls:type_name -> headstart.node.v1.DestinationTLS
-	66,  // 107: headstart.node.v1.Triggers.triggers:type_name -> headstart.node.v1.Trigger
-	93,  // 108: headstart.node.v1.Trigger.inputs:type_name -> headstart.node.v1.Trigger.InputsEntry
-	50,  // 109: headstart.node.v1.StartInstance.function:type_name -> headstart.node.v1.Function
-	13,  // 110: headstart.node.v1.StartInstance.job:type_name -> headstart.node.v1.Job
-	11,  // 111: headstart.node.v1.StartInstance.volumes:type_name -> headstart.node.v1.Volumes
-	10,  // 112: headstart.node.v1.StartInstance.connections:type_name -> headstart.node.v1.Connections
-	98,  // 113: headstart.node.v1.StopInstance.grace:type_name -> google.protobuf.Duration
-	94,  // 114: headstart.node.v1.Expect.inputs:type_name -> headstart.node.v1.Expect.InputsEntry
-	95,  // 115: headstart.node.v1.Bound.relay_headers:type_name -> headstart.node.v1.Bound.RelayHeadersEntry
-	74,  // 116: headstart.node.v1.DescribeRequest.pod:type_name -> headstart.node.v1.Pod
-	74,  // 117: headstart.node.v1.GoneRequest.pod:type_name -> headstart.node.v1.Pod
-	74,  // 118: headstart.node.v1.MountsRequest.pod:type_name -> headstart.node.v1.Pod
-	83,  // 119: headstart.node.v1.MountsResponse.mounts:type_name -> headstart.node.v1.Mount
-	74,  // 120: headstart.node.v1.StageRequest.pod:type_name -> headstart.node.v1.Pod
-	83,  // 121: headstart.node.v1.DescribeResponse.mounts:type_name -> headstart.node.v1.Mount
-	96,  // 122: headstart.node.v1.DescribeResponse.env:type_name -> headstart.node.v1.DescribeResponse.EnvEntry
-	82,  // 123: headstart.node.v1.DescribeResponse.endpoints:type_name -> headstart.node.v1.Endpoint
-	97,  // 124: headstart.node.v1.Endpoint.env:type_name -> headstart.node.v1.Endpoint.EnvEntry
-	98,  // 125: headstart.node.v1.Store.FreshEntry.value:type_name -> google.protobuf.Duration
-	4,   // 126: headstart.node.v1.ControlPlane.Connect:input_type -> headstart.node.v1.NodeMessage
-	2,   // 127: headstart.node.v1.Identity.Issue:input_type -> headstart.node.v1.IssueRequest
-	73,  // 128: headstart.node.v1.Sandboxes.Describe:input_type -> headstart.node.v1.DescribeRequest
-	75,  // 129: headstart.node.v1.Sandboxes.Gone:input_type -> headstart.node.v1.GoneRequest
-	77,  // 130: headstart.node.v1.Sandboxes.Mounts:input_type -> headstart.node.v1.MountsRequest
-	79,  // 131: headstart.node.v1.Sandboxes.Stage:input_type -> headstart.node.v1.StageRequest
-	5,   // 132: headstart.node.v1.ControlPlane.Connect:output_type -> headstart.node.v1.ControlMessage
-	3,   // 133: headstart.node.v1.Identity.Issue:output_type -> headstart.node.v1.IssueResponse
-	81,  // 134: headstart.node.v1.Sandboxes.Describe:output_type -> headstart.node.v1.DescribeResponse
-	76,  // 135: headstart.node.v1.Sandboxes.Gone:output_type -> headstart.node.v1.GoneResponse
-	78,  // 136: headstart.node.v1.Sandboxes.Mounts:output_type -> headstart.node.v1.MountsResponse
-	80,  // 137: headstart.node.v1.Sandboxes.Stage:output_type -> headstart.node.v1.StageResponse
-	132, // [132:138] is the sub-list for method output_type
-	126, // [126:132] is the sub-list for method input_type
-	126, // [126:126] is the sub-list for extension type_name
-	126, // [126:126] is the sub-list for extension extendee
-	0,   // [0:126] is the sub-list for field type_name
+	68,  // 31: headstart.node.v1.ControlMessage.withdraw:type_name -> headstart.node.v1.WithdrawInstance
+	8,   // 32: headstart.node.v1.Register.instances:type_name -> headstart.node.v1.InstanceStatus
+	87,  // 33: headstart.node.v1.Activate.inputs:type_name -> headstart.node.v1.Activate.InputsEntry
+	0,   // 34: headstart.node.v1.InstanceStatus.phase:type_name -> headstart.node.v1.Phase
+	8,   // 35: headstart.node.v1.Instances.instances:type_name -> headstart.node.v1.InstanceStatus
+	13,  // 36: headstart.node.v1.Instances.jobs:type_name -> headstart.node.v1.Job
+	11,  // 37: headstart.node.v1.Instances.volumes:type_name -> headstart.node.v1.Volumes
+	10,  // 38: headstart.node.v1.Instances.connections:type_name -> headstart.node.v1.Connections
+	88,  // 39: headstart.node.v1.Connections.kinds:type_name -> headstart.node.v1.Connections.KindsEntry
+	12,  // 40: headstart.node.v1.Volumes.volumes:type_name -> headstart.node.v1.Volume
+	101, // 41: headstart.node.v1.Volumes.wait:type_name -> google.protobuf.Duration
+	73,  // 42: headstart.node.v1.Volumes.refused:type_name -> headstart.node.v1.Refused
+	101, // 43: headstart.node.v1.Job.ready_timeout:type_name -> google.protobuf.Duration
+	73,  // 44: headstart.node.v1.Job.refused:type_name -> headstart.node.v1.Refused
+	89,  // 45: headstart.node.v1.Load.in_flight:type_name -> headstart.node.v1.Load.InFlightEntry
+	102, // 46: headstart.node.v1.Event.at:type_name -> google.protobuf.Timestamp
+	17,  // 47: headstart.node.v1.Neighbours.neighbours:type_name -> headstart.node.v1.Neighbour
+	17,  // 48: headstart.node.v1.Site.members:type_name -> headstart.node.v1.Neighbour
+	20,  // 49: headstart.node.v1.Passes.passes:type_name -> headstart.node.v1.Pass
+	1,   // 50: headstart.node.v1.CacheCall.verb:type_name -> headstart.node.v1.CacheVerb
+	23,  // 51: headstart.node.v1.CacheAnswer.entries:type_name -> headstart.node.v1.CacheEntry
+	73,  // 52: headstart.node.v1.CacheAnswer.refused:type_name -> headstart.node.v1.Refused
+	24,  // 53: headstart.node.v1.CacheEntry.advice:type_name -> headstart.node.v1.Advice
+	26,  // 54: headstart.node.v1.Keeps.volumes:type_name -> headstart.node.v1.KeptVolume
+	30,  // 55: headstart.node.v1.RoundTrips.coordinate:type_name -> headstart.node.v1.Coordinate
+	32,  // 56: headstart.node.v1.RoundTrips.measured:type_name -> headstart.node.v1.RoundTrip
+	101, // 57: headstart.node.v1.RoundTrip.age:type_name -> google.protobuf.Duration
+	36,  // 58: headstart.node.v1.Signals.functions:type_name -> headstart.node.v1.FunctionSignals
+	34,  // 59: headstart.node.v1.Signals.routed:type_name -> headstart.node.v1.RoutedSignals
+	35,  // 60: headstart.node.v1.RoutedSignals.endpoints:type_name -> headstart.node.v1.EndpointSignals
+	90,  // 61: headstart.node.v1.EndpointSignals.named_metrics:type_name -> headstart.node.v1.EndpointSignals.NamedMetricsEntry
+	91,  // 62: headstart.node.v1.FunctionSignals.named_metrics:type_name -> headstart.node.v1.FunctionSignals.NamedMetricsEntry
+	38,  // 63: headstart.node.v1.GatewayRefusals.refusals:type_name -> headstart.node.v1.GatewayRefusal
+	40,  // 64: headstart.node.v1.StoreProblems.problems:type_name -> headstart.node.v1.StoreProblem
+	42,  // 65: headstart.node.v1.DestinationProblems.problems:type_name -> headstart.node.v1.DestinationProblem
+	44,  // 66: headstart.node.v1.Unused.destinations:type_name -> headstart.node.v1.UnusedConnections
+	45,  // 67: headstart.node.v1.UnusedConnections.functions:type_name -> headstart.node.v1.PooledFunction
+	101, // 68: headstart.node.v1.PooledFunction.setup:type_name -> google.protobuf.Duration
+	101, // 69: headstart.node.v1.PooledFunction.oldest:type_name -> google.protobuf.Duration
+	101, // 70: headstart.node.v1.Allowances.expires_in:type_name -> google.protobuf.Duration
+	47,  // 71: headstart.node.v1.Allowances.destinations:type_name -> headstart.node.v1.Allowance
+	50,  // 72: headstart.node.v1.Functions.functions:type_name -> headstart.node.v1.Function
+	62,  // 73: headstart.node.v1.Functions.stores:type_name -> headstart.node.v1.Store
+	63,  // 74: headstart.node.v1.Functions.destinations:type_name -> headstart.node.v1.Destination
+	50,  // 75: headstart.node.v1.FunctionChanges.functions:type_name -> headstart.node.v1.Function
+	62,  // 76: headstart.node.v1.FunctionChanges.stores:type_name -> headstart.node.v1.Store
+	63,  // 77: headstart.node.v1.FunctionChanges.destinations:type_name -> headstart.node.v1.Destination
+	92,  // 78: headstart.node.v1.Function.env:type_name -> headstart.node.v1.Function.EnvEntry
+	101, // 79: headstart.node.v1.Function.ready_timeout:type_name -> google.protobuf.Duration
+	101, // 80: headstart.node.v1.Function.request_timeout:type_name -> google.protobuf.Duration
+	93,  // 81: headstart.node.v1.Function.input_templates:type_name -> headstart.node.v1.Function.InputTemplatesEntry
+	51,  // 82: headstart.node.v1.Function.workflow:type_name -> headstart.node.v1.Workflow
+	101, // 83: headstart.node.v1.Workflow.timeout:type_name -> google.protobuf.Duration
+	52,  // 84: headstart.node.v1.Workflow.tasks:type_name -> headstart.node.v1.Task
+	101, // 85: headstart.node.v1.Task.timeout:type_name -> google.protobuf.Duration
+	54,  // 86: headstart.node.v1.Task.call:type_name -> headstart.node.v1.Call
+	53,  // 87: headstart.node.v1.Task.do:type_name -> headstart.node.v1.TaskList
+	55,  // 88: headstart.node.v1.Task.switch:type_name -> headstart.node.v1.Switch
+	57,  // 89: headstart.node.v1.Task.fork:type_name -> headstart.node.v1.Fork
+	58,  // 90: headstart.node.v1.Task.for:type_name -> headstart.node.v1.For
+	59,  // 91: headstart.node.v1.Task.try:type_name -> headstart.node.v1.Try
+	101, // 92: headstart.node.v1.Task.wait:type_name -> google.protobuf.Duration
+	52,  // 93: headstart.node.v1.TaskList.tasks:type_name -> headstart.node.v1.Task
+	56,  // 94: headstart.node.v1.Switch.cases:type_name -> headstart.node.v1.Case
+	52,  // 95: headstart.node.v1.Fork.branches:type_name -> headstart.node.v1.Task
+	52,  // 96: headstart.node.v1.For.tasks:type_name -> headstart.node.v1.Task
+	52,  // 97: headstart.node.v1.Try.tasks:type_name -> headstart.node.v1.Task
+	60,  // 98: headstart.node.v1.Try.with:type_name -> headstart.node.v1.ErrorFilter
+	61,  // 99: headstart.node.v1.Try.retry:type_name -> headstart.node.v1.Retry
+	52,  // 100: headstart.node.v1.Try.catch:type_name -> headstart.node.v1.Task
+	101, // 101: headstart.node.v1.Retry.delay:type_name -> google.protobuf.Duration
+	101, // 102: headstart.node.v1.Retry.duration:type_name -> google.protobuf.Duration
+	101, // 103: headstart.node.v1.Retry.jitter_from:type_name -> google.protobuf.Duration
+	101, // 104: headstart.node.v1.Retry.jitter_to:type_name -> google.protobuf.Duration
+	94,  // 105: headstart.node.v1.Store.fresh:type_name -> headstart.node.v1.Store.FreshEntry
+	95,  // 106: headstart.node.v1.Store.write:type_name -> headstart.node.v1.Store.WriteEntry
+	64,  // 107: headstart.node.v1.Destination.tls:type_name -> headstart.node.v1.DestinationTLS
+	66,  // 108: headstart.node.v1.Triggers.triggers:type_name -> headstart.node.v1.Trigger
+	96,  // 109: headstart.node.v1.Trigger.inputs:type_name -> headstart.node.v1.Trigger.InputsEntry
+	50,  // 110: headstart.node.v1.StartInstance.function:type_name -> headstart.node.v1.Function
+	13,  // 111: headstart.node.v1.StartInstance.job:type_name -> headstart.node.v1.Job
+	11,  // 112: headstart.node.v1.StartInstance.volumes:type_name -> headstart.node.v1.Volumes
+	10,  // 113: headstart.node.v1.StartInstance.connections:type_name -> headstart.node.v1.Connections
+	101, // 114: headstart.node.v1.StopInstance.grace:type_name -> google.protobuf.Duration
+	97,  // 115: headstart.node.v1.Expect.inputs:type_name -> headstart.node.v1.Expect.InputsEntry
+	98,  // 116: headstart.node.v1.Bound.relay_headers:type_name -> headstart.node.v1.Bound.RelayHeadersEntry
+	75,  // 117: headstart.node.v1.DescribeRequest.pod:type_name -> headstart.node.v1.Pod
+	75,  // 118: headstart.node.v1.GoneRequest.pod:type_name -> headstart.node.v1.Pod
+	75,  // 119: headstart.node.v1.MountsRequest.pod:type_name -> headstart.node.v1.Pod
+	86,  // 120: headstart.node.v1.MountsResponse.mounts:type_name -> headstart.node.v1.Mount
+	75,  // 121: headstart.node.v1.StageRequest.pod:type_name -> headstart.node.v1.Pod
+	75,  // 122: headstart.node.v1.ClosedRequest.pod:type_name -> headstart.node.v1.Pod
+	86,  // 123: headstart.node.v1.DescribeResponse.mounts:type_name -> headstart.node.v1.Mount
+	99,  // 124: headstart.node.v1.DescribeResponse.env:type_name -> headstart.node.v1.DescribeResponse.EnvEntry
+	85,  // 125: headstart.node.v1.DescribeResponse.endpoints:type_name -> headstart.node.v1.Endpoint
+	100, // 126: headstart.node.v1.Endpoint.env:type_name -> headstart.node.v1.Endpoint.EnvEntry
+	101, // 127: headstart.node.v1.Store.FreshEntry.value:type_name -> google.protobuf.Duration
+	4,   // 128: headstart.node.v1.ControlPlane.Connect:input_type -> headstart.node.v1.NodeMessage
+	2,   // 129: headstart.node.v1.Identity.Issue:input_type -> headstart.node.v1.IssueRequest
+	74,  // 130: headstart.node.v1.Sandboxes.Describe:input_type -> headstart.node.v1.DescribeRequest
+	76,  // 131: headstart.node.v1.Sandboxes.Gone:input_type -> headstart.node.v1.GoneRequest
+	78,  // 132: headstart.node.v1.Sandboxes.Mounts:input_type -> headstart.node.v1.MountsRequest
+	80,  // 133: headstart.node.v1.Sandboxes.Stage:input_type -> headstart.node.v1.StageRequest
+	82,  // 134: headstart.node.v1.Sandboxes.Closed:input_type -> headstart.node.v1.ClosedRequest
+	5,   // 135: headstart.node.v1.ControlPlane.Connect:output_type -> headstart.node.v1.ControlMessage
+	3,   // 136: headstart.node.v1.Identity.Issue:output_type -> headstart.node.v1.IssueResponse
+	84,  // 137: headstart.node.v1.Sandboxes.Describe:output_type -> headstart.node.v1.DescribeResponse
+	77,  // 138: headstart.node.v1.Sandboxes.Gone:output_type -> headstart.node.v1.GoneResponse
+	79,  // 139: headstart.node.v1.Sandboxes.Mounts:output_type -> headstart.node.v1.MountsResponse
+	81,  // 140: headstart.node.v1.Sandboxes.Stage:output_type -> headstart.node.v1.StageResponse
+	83,  // 141: headstart.node.v1.Sandboxes.Closed:output_type -> headstart.node.v1.ClosedResponse
+	135, // [135:142] is the sub-list for method output_type
+	128, // [128:135] is the sub-list for method input_type
+	128, // [128:128] is the sub-list for extension type_name
+	128, // [128:128] is the sub-list for extension extendee
+	0,   // [0:128] is the sub-list for field type_name
 }
 
 func init() { file_node_proto_init() }
@@ -7742,6 +7958,7 @@ func file_node_proto_init() {
 		(*ControlMessage_Passes)(nil),
 		(*ControlMessage_CacheCall)(nil),
 		(*ControlMessage_Allowances)(nil),
+		(*ControlMessage_Withdraw)(nil),
 	}
 	file_node_proto_msgTypes[50].OneofWrappers = []any{
 		(*Task_Call)(nil),
@@ -7760,7 +7977,7 @@ func file_node_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_node_proto_rawDesc), len(file_node_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   96,
+			NumMessages:   99,
 			NumExtensions: 0,
 			NumServices:   3,
 		},

@@ -245,6 +245,7 @@ const (
 	Sandboxes_Gone_FullMethodName     = "/headstart.node.v1.Sandboxes/Gone"
 	Sandboxes_Mounts_FullMethodName   = "/headstart.node.v1.Sandboxes/Mounts"
 	Sandboxes_Stage_FullMethodName    = "/headstart.node.v1.Sandboxes/Stage"
+	Sandboxes_Closed_FullMethodName   = "/headstart.node.v1.Sandboxes/Closed"
 )
 
 // SandboxesClient is the client API for Sandboxes service.
@@ -262,6 +263,8 @@ type SandboxesClient interface {
 	Mounts(ctx context.Context, in *MountsRequest, opts ...grpc.CallOption) (*MountsResponse, error)
 	// Stage answers when a job's sandbox has its input, or says why it will not have it.
 	Stage(ctx context.Context, in *StageRequest, opts ...grpc.CallOption) (*StageResponse, error)
+	// Closed says of a container that was described as closed whether it is. Its program has not started.
+	Closed(ctx context.Context, in *ClosedRequest, opts ...grpc.CallOption) (*ClosedResponse, error)
 }
 
 type sandboxesClient struct {
@@ -312,6 +315,16 @@ func (c *sandboxesClient) Stage(ctx context.Context, in *StageRequest, opts ...g
 	return out, nil
 }
 
+func (c *sandboxesClient) Closed(ctx context.Context, in *ClosedRequest, opts ...grpc.CallOption) (*ClosedResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ClosedResponse)
+	err := c.cc.Invoke(ctx, Sandboxes_Closed_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // SandboxesServer is the server API for Sandboxes service.
 // All implementations must embed UnimplementedSandboxesServer
 // for forward compatibility.
@@ -327,6 +340,8 @@ type SandboxesServer interface {
 	Mounts(context.Context, *MountsRequest) (*MountsResponse, error)
 	// Stage answers when a job's sandbox has its input, or says why it will not have it.
 	Stage(context.Context, *StageRequest) (*StageResponse, error)
+	// Closed says of a container that was described as closed whether it is. Its program has not started.
+	Closed(context.Context, *ClosedRequest) (*ClosedResponse, error)
 	mustEmbedUnimplementedSandboxesServer()
 }
 
@@ -348,6 +363,9 @@ func (UnimplementedSandboxesServer) Mounts(context.Context, *MountsRequest) (*Mo
 }
 func (UnimplementedSandboxesServer) Stage(context.Context, *StageRequest) (*StageResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Stage not implemented")
+}
+func (UnimplementedSandboxesServer) Closed(context.Context, *ClosedRequest) (*ClosedResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method Closed not implemented")
 }
 func (UnimplementedSandboxesServer) mustEmbedUnimplementedSandboxesServer() {}
 func (UnimplementedSandboxesServer) testEmbeddedByValue()                   {}
@@ -442,6 +460,24 @@ func _Sandboxes_Stage_Handler(srv interface{}, ctx context.Context, dec func(int
 	return interceptor(ctx, in, info, handler)
 }
 
+func _Sandboxes_Closed_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ClosedRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(SandboxesServer).Closed(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Sandboxes_Closed_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(SandboxesServer).Closed(ctx, req.(*ClosedRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // Sandboxes_ServiceDesc is the grpc.ServiceDesc for Sandboxes service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -464,6 +500,10 @@ var Sandboxes_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "Stage",
 			Handler:    _Sandboxes_Stage_Handler,
+		},
+		{
+			MethodName: "Closed",
+			Handler:    _Sandboxes_Closed_Handler,
 		},
 	},
 	Streams:  []grpc.StreamDesc{},

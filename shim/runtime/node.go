@@ -136,6 +136,16 @@ func (n Node) gone(sandbox string, pod *nodeapi.Pod) error {
 	})
 }
 
+// closed says that nothing leaves the container's sandbox but answers, or why that cannot be.
+func (n Node) closed(ctx context.Context, sandbox string, pod *nodeapi.Pod, why string) error {
+	ctx, cancel := context.WithTimeout(ctx, describeTimeout)
+	defer cancel()
+	return n.call(func(c nodeapi.SandboxesClient) error {
+		_, err := c.Closed(ctx, &nodeapi.ClosedRequest{Sandbox: sandbox, Pod: pod, Open: why})
+		return err
+	})
+}
+
 // stage returns when a job's input is in its sandbox.
 func (n Node) stage(ctx context.Context, sandbox string, pod *nodeapi.Pod) error {
 	return n.patiently(ctx, func(ctx context.Context, c nodeapi.SandboxesClient) error {

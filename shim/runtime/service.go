@@ -24,6 +24,7 @@ import (
 	"github.com/containerd/typeurl/v2"
 	"google.golang.org/protobuf/types/known/emptypb"
 
+	"github.com/headstart-mesh/headstart/shim/gate"
 	"github.com/headstart-mesh/headstart/shim/nodeapi"
 	"github.com/headstart-mesh/headstart/shim/nodeapi/descriptors"
 	"github.com/headstart-mesh/headstart/shim/nodeapi/endpoints"
@@ -55,6 +56,8 @@ type Service struct {
 
 	// listens is endpoints.Listen, which takes root.
 	listens func(ctx context.Context, namespace string) (*net.TCPListener, error)
+	// closes is gate.Close, which takes root.
+	closes func(namespace string) error
 	// dials is streams.In, which takes root.
 	dials func(namespace string) streams.Dial
 
@@ -84,7 +87,7 @@ func New(inner taskAPI.TTRPCTaskService, at Node, version string) *Service {
 	closed := make(chan struct{})
 	return &Service{TTRPCTaskService: inner, node: at, version: version,
 		traces: make(map[string]*trace), pods: make(map[string]*container), jobs: make(map[string]*waiting),
-		files: make(map[string][]*os.File), served: make(map[string]*endpoint), listens: endpoints.Listen,
+		files: make(map[string][]*os.File), served: make(map[string]*endpoint), listens: endpoints.Listen, closes: gate.Close,
 		conversations: make(map[string]*conversation), listeners: make(map[string]*notify.Listener), dials: streams.In,
 		starts: make(chan func()), closed: closed, close: sync.OnceFunc(func() { close(closed) })}
 }
@@ -210,6 +213,7 @@ func (s *Service) prepare(ctx context.Context, r *taskAPI.CreateTaskRequest, b *
 		return description, missed
 	}
 	s.bequeath(r.ID, files)
+	s.closeNetwork(ctx, r.ID, b, description)
 	b.partial = cmp.Or(s.notify(ctx, r.ID, b, description, s.converse(r.ID, b, description)), lost)
 	return description, nil
 }

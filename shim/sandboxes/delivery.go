@@ -5,6 +5,7 @@ import (
 	"io"
 	"net/netip"
 
+	"github.com/headstart-mesh/headstart/shim/attempt"
 	"github.com/headstart-mesh/headstart/shim/objects/source"
 )
 
@@ -36,6 +37,8 @@ type Delivery struct {
 	Depth int
 	// Traceparent is what the function's own requests continue (W3C trace context).
 	Traceparent string
+	// Attempt is set if the instance may get the request before its turn: until that has come, others see nothing of what it does.
+	Attempt *attempt.Attempt
 }
 
 // Input is a request's input as it arrives; see objects.Input.

@@ -119,6 +119,9 @@ func (k *Kubelet) podSandbox(id string, job, runs bool) Sandbox {
 	return sb
 }
 
+// replace leaves the pod to the kubelet.
+func (k *Kubelet) replace(string) {}
+
 // Instances replaces the pods that the node has.
 func (k *Kubelet) Instances(m *nodeapi.Instances) {
 	k.mu.Lock()
@@ -131,6 +134,7 @@ func (k *Kubelet) Instances(m *nodeapi.Instances) {
 		}
 		now[status.GetId()] = p
 		p.update(status)
+		k.serve(p.instance)
 		k.probe(p)
 	}
 	jobs := k.setJobs(m.GetJobs())
@@ -146,6 +150,7 @@ func (k *Kubelet) Instances(m *nodeapi.Instances) {
 		if now[id] == nil {
 			p.fail(problem.InstanceGone())
 			delete(k.instances, id)
+			k.serve(p.instance)
 			k.leave(id)
 		}
 	}

@@ -49,6 +49,7 @@ func (l *Local) settle(in *run, change func()) {
 	defer l.mu.Unlock()
 	change()
 	in.changed.Tell()
+	l.serve(in.instance)
 }
 
 // bringUp makes the container and waits for readiness. With an error it returns what is
@@ -100,6 +101,15 @@ func (l *Local) create(ctx context.Context, in *run, m *nodeapi.StartInstance) (
 	}
 	sb := sandboxOf(in.id, in.function, in.job, false)
 	sb.S3, sb.Connections = f.GetS3(), m.GetConnections()
+	switch {
+	case !f.GetRunsAhead():
+	case f.GetS3() != "":
+		l.notClosed(in.function, "it has S3 on the node, by which others would see what it does")
+	case m.GetConnections() != nil:
+		l.notClosed(in.function, "it is given connections, by which others would see what it does")
+	default:
+		sb.RunsAhead = true
+	}
 	n, err := l.bring(sb)
 	if err != nil {
 		return nil, err
@@ -272,6 +282,7 @@ func (l *Local) end(in *run, c Container, grace time.Duration, why *problem.Prob
 		l.ending[in.id] = in
 	}
 	delete(l.instances, in.id)
+	l.serve(in.instance)
 	maps.DeleteFunc(l.gone, func(_ string, d departure) bool { return now.Sub(d.at) > goneMemory })
 	l.gone[in.id] = departure{at: now, why: why}
 	l.mu.Unlock()

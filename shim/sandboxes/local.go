@@ -29,6 +29,8 @@ type meta struct {
 	Port int32 `json:"port"`
 	// Job: it takes no requests, and keeps its input over a restart.
 	Job bool `json:"job,omitempty"`
+	// Closed: nothing leaves it but answers.
+	Closed bool `json:"closed,omitempty"`
 }
 
 // Local has the sandboxes that the node itself runs, as the control plane orders.
@@ -126,8 +128,9 @@ func (l *Local) takeOver(c Container) (*run, error) {
 		return nil, err
 	}
 	in := l.addRun(c.ID(), c.Function(), m.Port, m.Job)
-	in.needs = n
+	in.needs, in.closed = n, m.Closed
 	in.at.Address, in.ready = netip.AddrPortFrom(c.Address(), uint16(m.Port)), true
+	l.serve(in.instance)
 	return in, nil
 }
 
@@ -149,7 +152,7 @@ func (l *Local) readMeta(id string) (m meta, err error) {
 }
 
 func (l *Local) writeMeta(in *run) error {
-	b, err := json.Marshal(meta{Port: in.port, Job: in.job})
+	b, err := json.Marshal(meta{Port: in.port, Job: in.job, Closed: l.IsClosed(in.id)})
 	if err == nil {
 		err = l.tree.write(in.id, metaName, b)
 	}
@@ -203,6 +206,9 @@ func (l *Local) Stop(id string, grace time.Duration) {
 		in.stop(stopRequest{grace}) // the first one counts
 	}
 }
+
+// replace ends it: the control plane makes another one when it needs it.
+func (l *Local) replace(id string) { l.Stop(id, 0) }
 
 // Statuses returns what starts and what is ready, for a registration.
 func (l *Local) Statuses() []*nodeapi.InstanceStatus {

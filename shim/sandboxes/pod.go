@@ -179,6 +179,7 @@ func (k *Kubelet) found(p *pod, by *probing) {
 	p.probing, p.probed = nil, true
 	k.config.Log.Info("instance is ready", "instance", p.id, "function", p.function, "address", p.at.Address.String())
 	p.notify()
+	k.serve(p.instance)
 }
 
 // entered notes that a pod's first container is being made. It returns the traceparent of the

@@ -5,8 +5,10 @@ package sandboxes
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io/fs"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 
@@ -14,6 +16,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/headstart-mesh/headstart/filters/filterapi"
 	"github.com/headstart-mesh/headstart/shim/nodeapi"
 	"github.com/headstart-mesh/headstart/shim/nodeapi/tracing"
 	"github.com/headstart-mesh/headstart/shim/problem"
@@ -49,7 +52,9 @@ type Config struct {
 	Succeeds bool
 	// OTLP is the gRPC target for the spans of the shims, empty for none.
 	OTLP string
-	Log  *slog.Logger
+	// Event tells the operator something; nil: nobody wants to know.
+	Event func(*nodeapi.Event)
+	Log   *slog.Logger
 }
 
 // runtime makes and ends the sandboxes of a set, and says which there are. Its errors are what
@@ -67,6 +72,8 @@ type runtime interface {
 	left(*nodeapi.GoneRequest) error
 	// awaited is told that a request waits for an instance, until done is called.
 	awaited(ctx context.Context, id string) (done func())
+	// replace ends an instance that takes no more requests, if it can.
+	replace(id string)
 }
 
 // Set holds the node's sandboxes and answers their shims (nodeapi.SandboxesServer).
@@ -85,6 +92,13 @@ type Set struct {
 	instances map[string]*instance
 	gone      map[string]departure // by id, for goneMemory
 	announced News
+	serving   map[string]*served // by function
+}
+
+// served are the instances of a function that take any request, sorted. They are never changed.
+type served struct {
+	ids     []string
+	changed News
 }
 
 // instance is a sandbox that takes requests, or will.
@@ -98,6 +112,10 @@ type instance struct {
 	ready   bool
 	failure error // a *problem.Problem, for those who wait
 	changed News
+	// withdrawn: it takes no requests but those that are bound to it.
+	withdrawn bool
+	// closed: nothing leaves the sandbox but answers.
+	closed bool
 }
 
 type departure struct {
@@ -118,7 +136,7 @@ func open(c Config) (*Set, error) {
 		c.Providers = append(c.Providers, c.Volumes)
 	}
 	s := &Set{config: c, tree: t, handing: handing{of: map[string]*needs{}},
-		instances: map[string]*instance{}, gone: map[string]departure{}}
+		instances: map[string]*instance{}, gone: map[string]departure{}, serving: map[string]*served{}}
 	t.gone = func(id string) {
 		s.handing.forget(id)
 		for _, p := range c.Providers {
@@ -155,7 +173,7 @@ func (s *Set) bring(sb Sandbox) (*needs, error) {
 		return nil, err
 	}
 	sb.tree, sb.Inputs = s.tree, inputs
-	n := &needs{sandbox: sb.ID, all: []Need{s.tree.need(sb.ID)}}
+	n := &needs{sandbox: sb.ID, all: []Need{s.tree.need(sb.ID), {Closed: sb.RunsAhead}}}
 	for _, p := range s.config.Providers {
 		need, err := p.Bring(sb)
 		switch {
@@ -177,6 +195,57 @@ func (s *Set) add(id, function string) *instance {
 	delete(s.gone, id)
 	s.announced.Tell()
 	return in
+}
+
+// Serving are the node's instances of a function that take any request. Changed is closed when they are others.
+func (s *Set) Serving(function string) (ids []string, changed <-chan struct{}) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	of := s.serving[function]
+	if of == nil {
+		of = &served{}
+		s.serving[function] = of
+	}
+	return of.ids, of.changed.Next()
+}
+
+// serve has an instance be among those that Serving returns, if it takes any request; the caller holds mu, or the set alone.
+func (s *Set) serve(in *instance) {
+	of := s.serving[in.function]
+	if of == nil {
+		of = &served{}
+		s.serving[in.function] = of
+	}
+	at, is := slices.BinarySearch(of.ids, in.id)
+	serves := !in.job && in.ready && !in.withdrawn && in.failure == nil && s.instances[in.id] == in
+	switch {
+	case serves == is:
+		return
+	case serves:
+		of.ids = slices.Insert(slices.Clone(of.ids), at, in.id)
+	default:
+		of.ids = slices.Delete(slices.Clone(of.ids), at, at+1)
+	}
+	of.changed.Tell()
+	if len(of.ids) == 0 { // those who wait ask again
+		delete(s.serving, in.function)
+	}
+}
+
+// Withdraw has an instance take no requests but those that are bound to it.
+func (s *Set) Withdraw(id string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if in := s.instances[id]; in != nil {
+		in.withdrawn = true
+		s.serve(in)
+	}
+}
+
+// Replace has an instance take no more requests, and ends it if the runtime can: its program cannot be had back.
+func (s *Set) Replace(id string) {
+	s.Withdraw(id)
+	s.runtime.replace(id)
 }
 
 // Ready waits until the instance takes requests and returns where, or the *problem.Problem that
@@ -286,6 +355,46 @@ func (s *Set) Mounts(ctx context.Context, r *nodeapi.MountsRequest) (*nodeapi.Mo
 		return nil, unmet(ctx, err)
 	}
 	return &nodeapi.MountsResponse{Mounts: mounts}, nil
+}
+
+// reasonNotClosed is the reason of the event of a sandbox from which more than answers could leave.
+const reasonNotClosed = "SandboxNotClosed"
+
+// Closed takes a shim's word of whether a container's sandbox is closed.
+func (s *Set) Closed(_ context.Context, r *nodeapi.ClosedRequest) (*nodeapi.ClosedResponse, error) {
+	id := r.GetSandbox()
+	if r.GetPod() != nil {
+		id = r.GetPod().SandboxID()
+	}
+	s.mu.Lock()
+	in := s.instances[id]
+	if in != nil {
+		in.closed = r.GetOpen() == ""
+	}
+	s.mu.Unlock()
+	switch {
+	case in == nil:
+		return nil, status.Error(codes.NotFound, "no such sandbox")
+	case r.GetOpen() != "":
+		s.notClosed(in.function, r.GetOpen())
+	}
+	return &nodeapi.ClosedResponse{}, nil
+}
+
+// notClosed tells the operator why a function works on requests in their turn only.
+func (s *Set) notClosed(function, why string) {
+	if s.config.Event != nil {
+		s.config.Event(&nodeapi.Event{Function: function, Reason: reasonNotClosed, Field: filterapi.AnnotationSpeculation,
+			Message: fmt.Sprintf("the function works on requests in their turn only: %.300s", why)})
+	}
+}
+
+// IsClosed tells whether nothing leaves an instance's sandbox but answers.
+func (s *Set) IsClosed(id string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	in := s.instances[id]
+	return in != nil && in.closed
 }
 
 // unmet says of a need that it cannot be had.

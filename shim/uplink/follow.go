@@ -23,6 +23,8 @@ func (s *stream) heard(m *nodeapi.ControlMessage) {
 		u.handler.Start(k.Start)
 	case *nodeapi.ControlMessage_Stop:
 		u.handler.Stop(k.Stop)
+	case *nodeapi.ControlMessage_Withdraw:
+		u.handler.Withdraw(k.Withdraw)
 	case *nodeapi.ControlMessage_Expect:
 		u.handler.Expect(k.Expect)
 	case *nodeapi.ControlMessage_Confirm:

@@ -303,8 +303,9 @@ func (h *handler) Keys(m *nodeapi.Keys) {
 func (h *handler) Functions(f *nodeapi.Functions) {
 	h.calls <- "functions " + strconv.Itoa(len(f.GetFunctions()))
 }
-func (h *handler) Start(s *nodeapi.StartInstance) { h.calls <- "start " + s.GetId() }
-func (h *handler) Stop(s *nodeapi.StopInstance)   { h.calls <- "stop " + s.GetId() }
+func (h *handler) Start(s *nodeapi.StartInstance)       { h.calls <- "start " + s.GetId() }
+func (h *handler) Stop(s *nodeapi.StopInstance)         { h.calls <- "stop " + s.GetId() }
+func (h *handler) Withdraw(s *nodeapi.WithdrawInstance) { h.calls <- "withdraw " + s.GetId() }
 func (h *handler) Instances(i *nodeapi.Instances) {
 	h.calls <- "instances " + strconv.Itoa(len(i.GetInstances()))
 }

@@ -34,6 +34,7 @@ type Handler interface {
 	Functions(*nodeapi.Functions)
 	Start(*nodeapi.StartInstance)
 	Stop(*nodeapi.StopInstance)
+	Withdraw(*nodeapi.WithdrawInstance)
 	Expect(*nodeapi.Expect)
 	Instances(*nodeapi.Instances)
 	Triggers(*nodeapi.Triggers)

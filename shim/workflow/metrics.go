@@ -13,6 +13,7 @@ import (
 type Metrics struct {
 	duration *prometheus.HistogramVec
 	prepared *prometheus.CounterVec
+	ahead    *prometheus.CounterVec
 }
 
 // NewMetrics registers them.
@@ -24,8 +25,11 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 	}, []string{"workflow", "result"}), prepared: prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "headstart_workflow_prepared_total",
 		Help: "Functions of which runs have asked for an instance ahead of their call.",
-	}, []string{"workflow"})}
-	r.MustRegister(m.duration, m.prepared)
+	}, []string{"workflow"}), ahead: prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "headstart_workflow_ahead_total",
+		Help: "Calls that functions have worked on before their turn, by what came of that.",
+	}, []string{"workflow", "result"})}
+	r.MustRegister(m.duration, m.prepared, m.ahead)
 	return m
 }
 
@@ -34,6 +38,11 @@ const (
 	resultOK    = "ok"
 	resultFault = "fault"
 )
+
+// adopted is the result of a call before its turn whose turn came; the others say why it was squashed.
+const adopted = "adopted"
+
+func (m *Metrics) attempted(workflow, result string) { m.ahead.WithLabelValues(workflow, result).Inc() }
 
 func (m *Metrics) observe(workflow string, began time.Time, fault *program.Fault, err error) {
 	result := resultOK

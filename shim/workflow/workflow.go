@@ -17,12 +17,13 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/headstart-mesh/headstart/filters/filterapi"
+	"github.com/headstart-mesh/headstart/shim/attempt"
 	"github.com/headstart-mesh/headstart/shim/call"
 	"github.com/headstart-mesh/headstart/shim/fair"
 	"github.com/headstart-mesh/headstart/shim/nodeapi"
 	"github.com/headstart-mesh/headstart/shim/nodeapi/expression"
-	"github.com/headstart-mesh/headstart/shim/nodeapi/tracing"
 	"github.com/headstart-mesh/headstart/shim/problem"
+	"github.com/headstart-mesh/headstart/shim/workflow/memo"
 	"github.com/headstart-mesh/headstart/shim/workflow/predict"
 	"github.com/headstart-mesh/headstart/shim/workflow/program"
 )
@@ -39,8 +40,6 @@ type Config struct {
 const (
 	// memoryOfNode bounds what the values of all runs take, in bytes: a part of what the chart gives the daemon.
 	memoryOfNode = 32 << 20
-	// aheadMost is how many calls ahead of a run's own are prepared.
-	aheadMost = 16
 	// leastMemory is what a run counts for at least, in bytes.
 	leastMemory = 8 << 10
 )
@@ -51,6 +50,7 @@ type Owner struct {
 	config Config
 	memory *memory
 	turns  *fair.Places // those that compute
+	tables *memo.Tables
 
 	mu       sync.Mutex
 	programs map[string]compiled // by the workflow's name
@@ -61,13 +61,14 @@ type compiled struct {
 	of        *nodeapi.Workflow
 	program   *program.Program
 	predictor *predict.Predictor
+	load      *load
 	err       error
 }
 
 // New returns an owner of no runs.
 func New(c Config) *Owner {
 	return &Owner{config: c, programs: map[string]compiled{}, memory: &memory{share: fair.NewShare(memoryOfNode)},
-		turns: fair.NewPlaces(int64(max(2, runtime.GOMAXPROCS(0))))}
+		turns: fair.NewPlaces(int64(max(2, runtime.GOMAXPROCS(0)))), tables: memo.New()}
 }
 
 // Request is one that a workflow is to answer.
@@ -77,6 +78,10 @@ type Request struct {
 	Depth    int // of calls of functions by functions
 	// Ingress takes the requests for functions.
 	Ingress http.Handler
+	// Ahead has an instance of the node work on a request before its turn, and returns at once when the attempt is squashed.
+	Ahead func(a *attempt.Attempt, r *http.Request, keep call.Keep) call.Answer
+	// Load tells how many instances of a function the node has, and how many of them work on requests in their turn.
+	Load func(function string) (all, turns, free int)
 	// Prepare has a function have an instance, if it has none. It may return before there is one.
 	Prepare func(ctx context.Context, function, caller string)
 }
@@ -94,11 +99,10 @@ func (o *Owner) Serve(ctx context.Context, w http.ResponseWriter, r *http.Reques
 	ctx, cancel := context.WithTimeout(ctx, q.Workflow.GetRequestTimeout().AsDuration())
 	defer cancel()
 	ctx = fair.For(ctx, q.Workflow.GetName())
-	run := &run{owner: o, request: q, namespace: namespaceOf(q.Workflow.GetName()), prepared: map[string]bool{}}
-	defer run.release()
+	run := newRun(o, c, q)
 	w.Header().Set(filterapi.HeaderRequest, q.ID)
 	began := time.Now()
-	output, fault, err := run.finish(ctx, c, input)
+	output, fault, err := run.finish(ctx, input)
 	o.config.Metrics.observe(q.Workflow.GetName(), began, fault, err)
 	switch {
 	case errors.Is(err, context.DeadlineExceeded):
@@ -125,7 +129,7 @@ func (o *Owner) program(f *nodeapi.Function) (compiled, error) {
 	c := o.programs[f.GetName()]
 	if c.of != f.GetWorkflow() {
 		if c.predictor == nil || c.of.GetRevision() != f.GetWorkflow().GetRevision() {
-			c.predictor = predict.New()
+			c.predictor, c.load = predict.New(), &load{}
 		}
 		c.of = f.GetWorkflow()
 		c.program, c.err = program.New(f.GetName(), c.of)
@@ -181,180 +185,4 @@ func answer(w http.ResponseWriter, status int, kind string, v any) error {
 	w.WriteHeader(status)
 	_, err = w.Write(append(b, '\n'))
 	return err
-}
-
-// run is one at work.
-type run struct {
-	owner     *Owner
-	request   Request
-	namespace string
-	kept      int64           // of the memory of runs
-	prepared  map[string]bool // by host
-}
-
-// turn goes on to another state, when it is the namespace's turn to compute.
-func (r *run) turn(ctx context.Context, next func() *program.State) (*program.State, error) {
-	leave, err := r.owner.turns.Wait(ctx)
-	if err != nil {
-		return nil, err
-	}
-	defer leave()
-	state := next()
-	return state, r.keep(max(state.Memory(), leastMemory))
-}
-
-// release gives back all that the run has kept.
-func (r *run) release() { r.owner.memory.change(r.request.Workflow.GetName(), -r.kept) }
-
-// keep has the run count for so many bytes.
-func (r *run) keep(bytes int64) error {
-	if err := r.owner.take(r.request.Workflow.GetName(), bytes-r.kept); err != nil {
-		return err
-	}
-	r.kept = bytes
-	return nil
-}
-
-// take takes so many bytes more for a workflow's runs.
-func (o *Owner) take(workflow string, bytes int64) error {
-	if why := o.memory.change(workflow, bytes); why != "" {
-		return problem.New(http.StatusServiceUnavailable, "TooManyInFlight", "", "the node has "+why)
-	}
-	return nil
-}
-
-// came is an answer for a step of a run.
-type came struct {
-	step   int
-	answer program.Answer
-	kept   int64 // of the memory of runs, for the answer's body
-}
-
-// finish runs a program to its end. All calls have ended when it returns.
-func (r *run) finish(ctx context.Context, c compiled, input any) (any, *program.Fault, error) {
-	ctx, cancel := context.WithCancel(ctx)
-	var calls sync.WaitGroup
-	defer calls.Wait()
-	defer cancel()
-	answers := make(chan came)
-	under := map[int]context.CancelFunc{} // calls under way
-	timer := time.NewTimer(0)
-	defer timer.Stop()
-	state, err := r.turn(ctx, func() *program.State { return c.program.Start(r.request.ID, input, time.Now()) })
-	for err == nil {
-		if output, fault, ended := state.Ended(); ended {
-			c.predictor.Feed(state.Choices())
-			return output, fault, nil
-		}
-		for _, host := range state.Ahead(c.predictor.Guess, aheadMost) {
-			if r.prepared[host] {
-				continue
-			}
-			r.prepared[host] = true
-			calls.Go(func() { r.prepare(ctx, host) })
-		}
-		open := map[int]bool{}
-		for _, step := range state.Open() {
-			open[step.ID] = true
-			if step.Request == nil || under[step.ID] != nil {
-				continue
-			}
-			stepCtx, end := context.WithCancel(ctx)
-			under[step.ID] = end
-			calls.Go(func() {
-				defer end()
-				c := came{step: step.ID}
-				c.answer = r.call(stepCtx, step, &c.kept)
-				select {
-				case answers <- c:
-				case <-stepCtx.Done():
-					r.owner.memory.change(r.request.Workflow.GetName(), -c.kept)
-				}
-			})
-		}
-		for id, end := range under {
-			if !open[id] { // nobody waits for it any more
-				end()
-				delete(under, id)
-			}
-		}
-		var elapsed <-chan time.Time
-		if at := state.Deadline(); !at.IsZero() {
-			timer.Reset(time.Until(at))
-			elapsed = timer.C
-		}
-		select {
-		case c := <-answers:
-			delete(under, c.step)
-			state, err = r.turn(ctx, func() *program.State { return state.Answer(c.step, c.answer, time.Now()) })
-			r.owner.memory.change(r.request.Workflow.GetName(), -c.kept)
-		case <-elapsed:
-			state, err = r.turn(ctx, func() *program.State { return state.Elapse(time.Now()) })
-		case <-ctx.Done():
-			err = context.Cause(ctx)
-		}
-	}
-	return nil, nil, err
-}
-
-// prepare has the function of a host have an instance when its turn comes. If it cannot, the call says why.
-func (r *run) prepare(ctx context.Context, host string) {
-	f, err := r.find(ctx, host)
-	if err != nil || f.GetWorkflow() != nil {
-		return
-	}
-	r.owner.config.Metrics.prepared.WithLabelValues(r.request.Workflow.GetName()).Inc()
-	r.request.Prepare(ctx, f.GetName(), r.request.Workflow.GetName())
-}
-
-// find returns the function that answers to a host, if the workflow may call it.
-func (r *run) find(ctx context.Context, host string) (*nodeapi.Function, error) {
-	f, err := r.owner.config.Find(ctx, host)
-	if err != nil {
-		return nil, err
-	}
-	return call.Allowed(f.GetName(), f, nil, r.namespace)
-}
-
-// call does what a step of a run is for. kept is what its answer has of the memory of runs.
-func (r *run) call(ctx context.Context, step *program.Step, kept *int64) (a program.Answer) {
-	ctx, span := tracer.Start(ctx, tracing.Step, trace.WithSpanKind(trace.SpanKindClient),
-		trace.WithAttributes(tracing.WorkflowTask.String(step.Task)))
-	defer func() {
-		if a.Err != nil {
-			span.SetStatus(codes.Error, problem.Of(a.Err).Title)
-		}
-		span.End()
-	}()
-	host := step.Request.URL.Host
-	f, err := r.find(ctx, host)
-	if err != nil {
-		if problem.ReasonOf(err) == problem.ReasonFunctionUnknown {
-			err = problem.New(http.StatusBadGateway, problem.ReasonFunctionUnknown, "", fmt.Sprintf("%.100q is no host of a function", host))
-		}
-		return program.Answer{Err: err}
-	}
-	span.SetAttributes(tracing.Function.String(f.GetName()))
-	id := nodeapi.NewRequestID()
-	out, err := newRequest(ctx, step.Request)
-	if err == nil {
-		out, err = call.Request(out, id, f, out.URL, call.By{Function: r.request.Workflow.GetName(), Depth: r.request.Depth})
-	}
-	if err != nil {
-		return program.Answer{Err: err}
-	}
-	got := call.Do(r.request.Ingress, out, call.Keep{Most: expression.SizeLimit, Grow: func(bytes int) error {
-		if err := r.owner.take(r.request.Workflow.GetName(), int64(bytes)); err != nil {
-			return err
-		}
-		*kept += int64(bytes)
-		return nil
-	}})
-	switch {
-	case got.Failed != nil:
-		return program.Answer{Err: problem.ForCaller(got.Failed, f.GetName(), id)}
-	case got.Cut:
-		return program.Answer{Err: fmt.Errorf("the answer's body is larger than %d bytes", expression.SizeLimit)}
-	}
-	return program.Answer{Status: got.Status, Header: got.Header, Body: got.Body}
 }

@@ -1,6 +1,7 @@
 package local
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/hex"
@@ -47,13 +48,17 @@ func (p *Platform) Activate(ctx context.Context, r platform.Request) (platform.I
 		return platform.Instance{}, platform.OldDaemon(r.Node)
 	}
 	p.activity.Touch(f.Name)
-	if in := p.usable(f.Name); in != nil {
-		if p.joined[in.Node] {
-			return in.Instance, nil
+	usable := p.usable(f.Name)
+	for _, in := range usable {
+		if !p.joined[in.Node] {
+			// Its node cannot deliver the request now. Once that is back, the function would have more
+			// instances than it may have, so this one has had its time.
+			p.withdraw(in, f)
 		}
-		// Its node cannot deliver the request now. Two instances would share the
-		// function's requests once the node is back, so this one has had its time.
-		p.withdraw(in, f)
+	}
+	usable = slices.DeleteFunc(usable, func(in *instance) bool { return in.Phase == platform.Stopping })
+	if len(usable) > 0 && (!r.More || len(usable) >= most(f)) {
+		return first(usable, r.Node).Instance, nil
 	}
 	node, err := p.place(f, r.Node)
 	if err != nil {
@@ -69,15 +74,36 @@ func (p *Platform) Activate(ctx context.Context, r platform.Request) (platform.I
 	return in.Instance, nil
 }
 
-// usable returns the function's one instance that takes requests, or will; the caller
-// holds mu.
-func (p *Platform) usable(function string) *instance {
+// most is how many instances a function may have.
+func most(f platform.Function) int {
+	if !f.OneAtATime {
+		return 1
+	}
+	return max(1, int(f.MaxInstances))
+}
+
+// usable returns the function's instances that take requests, or will; the caller holds mu.
+func (p *Platform) usable(function string) (all []*instance) {
 	for _, in := range p.instances {
 		if in.Function == function && in.Phase != platform.Stopping {
-			return in
+			all = append(all, in)
 		}
 	}
-	return nil
+	return all
+}
+
+// first is the instance that a node's request is bound to: one that is ready, then one on the node.
+func first(usable []*instance, node string) *instance {
+	no := func(yes bool) int {
+		if yes {
+			return 0
+		}
+		return 1
+	}
+	return slices.MinFunc(usable, func(a, b *instance) int {
+		return cmp.Or(no(a.Phase == platform.Ready)-no(b.Phase == platform.Ready), no(a.Node == node)-no(b.Node == node),
+			cmp.Compare(a.ID, b.ID))
+	})
 }
 
 func (p *Platform) nodeNames() []string { return slices.Sorted(maps.Keys(p.joined)) }
@@ -113,6 +139,6 @@ func Message(f platform.Function) *nodeapi.Function {
 		CpuLimitMillis: f.CPULimitMillis, MemoryLimit: f.MemoryLimit, RequestTimeout: durationpb.New(f.RequestTimeout),
 	}
 	f.Policy.Tell(m)
-	m.Workflow = f.Runs()
+	m.Workflow, m.OneAtATime = f.Runs(), f.OneAtATime
 	return m
 }

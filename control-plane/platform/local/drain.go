@@ -40,6 +40,8 @@ func (p *Platform) withdraw(in *instance, f platform.Function) {
 	}
 	in.Phase = platform.Stopping
 	p.changed()
+	// The requests of a node that is away are bound anew when it is back, and it is told to stop the instance.
+	_ = p.nodes.Send(in.Node, &nodeapi.ControlMessage{Kind: &nodeapi.ControlMessage_Withdraw{Withdraw: &nodeapi.WithdrawInstance{Id: in.ID}}})
 	if p.life.Err() != nil {
 		return // the next control plane adopts the instance, or stops it
 	}

@@ -79,7 +79,7 @@ func (p *Platform) adopt(node string, s *nodeapi.InstanceStatus) {
 		p.stop(node, s.GetId())
 		return
 	}
-	superfluous := f.Deleting || p.usable(f.Name) != nil || !strings.HasPrefix(s.GetId(), idPrefix(f))
+	superfluous := f.Deleting || len(p.usable(f.Name)) >= most(f) || !strings.HasPrefix(s.GetId(), idPrefix(f))
 	in := &instance{Instance: platform.Instance{ID: s.GetId(), Function: f.Name, Node: node, Phase: platform.Starting}}
 	p.instances[in.ID] = in
 	p.activity.Touch(f.Name)

@@ -4,6 +4,8 @@
 //	/             all of it, as a Report
 //	/sleep?ms=N   the same, N milliseconds later
 //	/exit?code=N  ends the program without an answer
+//	/say?ms=N     the request's body, N milliseconds later
+//	/dial?to=ADDR whether it can connect to an address
 //
 // With WITNESS_SAYS set it writes that first. With WITNESS_MUTE set it never listens, and says so when SIGTERM can end
 // it; with WITNESS_EXIT=N it ends at once; with WITNESS_SLOW=3s it listens after that time. With WITNESS_TELL set it
@@ -22,6 +24,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"os"
 	"os/signal"
@@ -74,12 +77,24 @@ func main() {
 	}
 	http.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) { answer(w, r) })
 	http.HandleFunc("/sleep", func(w http.ResponseWriter, r *http.Request) {
-		ms, _ := strconv.Atoi(r.URL.Query().Get("ms")) // 0 if it is none
-		select {
-		case <-time.After(time.Duration(ms) * time.Millisecond):
-		case <-r.Context().Done():
-		}
+		pause(r)
 		answer(w, r)
+	})
+	http.HandleFunc("/say", func(w http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body) // or as much as came
+		pause(r)
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = w.Write(body) // the caller is gone if this fails
+	})
+	http.HandleFunc("/dial", func(w http.ResponseWriter, r *http.Request) {
+		said := "connected"
+		c, err := net.DialTimeout("tcp", r.URL.Query().Get("to"), time.Second)
+		if err != nil {
+			said = err.Error()
+		} else {
+			c.Close()
+		}
+		_, _ = io.WriteString(w, said)
 	})
 	http.HandleFunc("/exit", func(_ http.ResponseWriter, r *http.Request) {
 		code, _ := strconv.Atoi(r.URL.Query().Get("code")) // 0 if it is none
@@ -90,6 +105,15 @@ func main() {
 	server.Protocols.SetUnencryptedHTTP2(true)
 	fmt.Fprintln(os.Stderr, server.ListenAndServe())
 	os.Exit(1)
+}
+
+// pause waits for as long as a request says, or until it is given up.
+func pause(r *http.Request) {
+	ms, _ := strconv.Atoi(r.URL.Query().Get("ms")) // 0 if it is none
+	select {
+	case <-time.After(time.Duration(ms) * time.Millisecond):
+	case <-r.Context().Done():
+	}
 }
 
 func answer(w http.ResponseWriter, r *http.Request) {

@@ -178,7 +178,7 @@ func run(ctx context.Context, c config) (err error) {
 		uplink: up, jobs: jobs, registry: registry,
 		sandboxes: sandboxes.Config{Dir: c.state("instances"), Memory: kept.Memory, Succeeds: kept.Succeeds,
 			Providers: []sandboxes.Provider{sockets, s3, connected}, Jobs: jobs, Volumes: volumes,
-			OTLP: c.shimsOTLP(), Log: log}, log: log})
+			OTLP: c.shimsOTLP(), Event: up.Event, Log: log}, log: log})
 	if err != nil {
 		return err
 	}

@@ -61,6 +61,19 @@ func shortened(source string) string {
 // Uses tells whether the expression refers to a variable ("$name"), or to its input (".").
 func (e *Expression) Uses(name string) bool { return e.uses[name] }
 
+// Needs tells whether the expression refers to something of which is holds: its input, or the values of variables.
+func (e *Expression) Needs(is func(any) bool, input any, values ...any) bool {
+	if e.uses["."] && is(input) {
+		return true
+	}
+	for i, name := range e.variables {
+		if e.uses[name] && is(values[i]) {
+			return true
+		}
+	}
+	return false
+}
+
 // Eval returns what the expression makes of its input and the variables' values, in their order. All of them are values of
 // JSON as Decode returns them. They are not changed, and the result may share parts with them. The expression has to yield one
 // value.

@@ -130,6 +130,8 @@ const (
 	ConnectionWay         = attribute.Key("headstart.connection.way")
 	// WorkflowTask is where a workflow's document has the task of a Step (JSON pointer).
 	WorkflowTask = attribute.Key("headstart.workflow.task")
+	// Ahead tells of a Step that it began before its turn.
+	Ahead = attribute.Key("headstart.ahead")
 	// RelayAddress is host:port of who takes the request in a Relay.
 	RelayAddress = attribute.Key("headstart.relay.address")
 	// TransferKind is TransferLocal or TransferPeer.

@@ -1,6 +1,8 @@
 package program
 
 import (
+	"encoding/binary"
+	"hash/fnv"
 	"maps"
 	"slices"
 	"time"
@@ -10,14 +12,13 @@ import (
 
 // State is how far a run is. It is never changed.
 type State struct {
-	run   *run
-	open  []*Step
-	joins map[int]join
-	// ids were given to steps and joins, tasks were begun.
-	ids, tasks int
-	ended      bool
-	output     any
-	fault      *Fault
+	run    *run
+	open   []*Step
+	joins  map[uint64]join // by the forks' places
+	tasks  int             // were begun
+	ended  bool
+	output any
+	fault  *Fault
 	// route tells by which tasks the run has come here, choices what it has chosen on its way.
 	route   uint64
 	choices []Choice
@@ -43,13 +44,17 @@ type run struct {
 
 // Step is a call, or a wait, that the run has come to. It is never changed.
 type Step struct {
-	// ID names it among those of the run.
-	ID int
+	// ID names it among those of the run, whatever else the run has done before: it is the place of its task.
+	ID uint64
 	// Task is where the document has the task (JSON pointer).
 	Task string
 	// Request is what is to be sent; nil: nothing is, and the step is over Until then.
 	Request *Request
 	Until   time.Time
+	// Host is the one that is called, as far as it is known.
+	Host string
+	// Later is of a step ahead: a wait lies before it.
+	Later bool
 
 	frame   *frame
 	context any
@@ -72,14 +77,19 @@ const (
 type frame struct {
 	role       role
 	up         *frame
-	task       *task // nil: of a run
-	raw, input any   // of the task
+	task       *task  // nil: of a run
+	place      uint64 // tells it from all others of the run
+	raw, input any    // of the task
 	started    time.Time
 	deadline   time.Time // zero: it has no timeout
 	scope      []any     // values of the variables of the tasks around
-	index      int       // of an iteration, a branch; of an attempt how many were before
+	index      int       // of an iteration, a branch; of a task, an attempt how many were before
 	items      []any     // of an iteration
-	join       int       // of a branch
+}
+
+// in makes a frame that is in another one, the numbered one of its kind there.
+func (f *frame) in(r role, k *task, number int, now time.Time) *frame {
+	return &frame{role: r, up: f, task: k, place: mix(f.place, k.path, int(r), number), index: number, started: now, scope: f.scope}
 }
 
 // within tells whether the frame is in another one.
@@ -92,14 +102,25 @@ func (f *frame) within(other *frame) bool {
 	return false
 }
 
-// joins tells whether the frame is in a branch of that join.
-func (f *frame) joins(id int) bool {
+// forks tells whether the frame is in a branch of the fork at that place.
+func (f *frame) forks(place uint64) bool {
 	for ; f != nil; f = f.up {
-		if f.role == ofBranch && f.join == id {
+		if f.role == ofBranch && f.up.place == place {
 			return true
 		}
 	}
 	return false
+}
+
+// mix is a hash of another one, a path and numbers (FNV-1a).
+func mix(h uint64, path string, numbers ...int) uint64 {
+	sum := fnv.New64a()
+	b := binary.LittleEndian.AppendUint64([]byte(path), h)
+	for _, n := range numbers {
+		b = binary.LittleEndian.AppendUint64(b, uint64(n))
+	}
+	_, _ = sum.Write(b) // it has no errors
+	return sum.Sum64()
 }
 
 // join is where the branches of a fork meet.
@@ -122,7 +143,7 @@ func (p *Program) Start(id string, input any, now time.Time) *State {
 			t.end(nil, badExpression("/input/from", err))
 			return
 		}
-		t.begin(p.tasks[0], value, root, value)
+		t.begin(p.tasks[0], value, root, 0, value)
 	})
 }
 
@@ -172,7 +193,7 @@ func (s *State) Deadline() time.Time {
 }
 
 // Answer goes on with what has come of a call. One that the run no longer waits for changes nothing.
-func (s *State) Answer(id int, a Answer, now time.Time) *State {
+func (s *State) Answer(id uint64, a Answer, now time.Time) *State {
 	at := slices.IndexFunc(s.open, func(step *Step) bool { return step.ID == id && step.Request != nil })
 	if at < 0 {
 		return s
@@ -202,11 +223,7 @@ func (s *State) Elapse(now time.Time) *State {
 			}
 			step := t.s.open[at]
 			t.s.open = slices.Delete(t.s.open, at, at+1)
-			if step.again {
-				t.attempt(step.frame.up, step.frame.index+1, step.frame.started, step.context)
-			} else {
-				t.complete(step.frame, step.frame.input, step.context, step.frame.task.then)
-			}
+			t.waited(step)
 			t.work()
 		}
 	})
@@ -216,7 +233,7 @@ func (s *State) Elapse(now time.Time) *State {
 func (s *State) change(now time.Time, do func(*turn)) *State {
 	next := *s
 	next.open, next.joins = slices.Clone(s.open), maps.Clone(s.joins)
-	t := &turn{s: &next, now: now, until: time.Now().Add(turnLimit)}
+	t := &turn{s: &next, now: now, until: time.Now().Add(turnLimit), most: TasksLimit}
 	do(t)
 	t.work()
 	if next.ended {

@@ -17,7 +17,8 @@ func (t *turn) catch(f *frame, context any, fault *Fault) bool {
 	if !fault.fits(try.with) {
 		return false
 	}
-	g := &frame{role: ofCatch, up: of, task: of.task, started: t.now, scope: append(slices.Clip(of.scope), any(fault.Value()))}
+	g := of.in(ofCatch, of.task, f.index, t.now)
+	g.scope = append(slices.Clip(of.scope), any(fault.Value()))
 	takes, bad := t.holds(g, context, "/catch", try.when, try.exceptWhen)
 	if bad == nil && takes && try.retry != nil {
 		var retried bool
@@ -40,7 +41,7 @@ func (t *turn) catch(f *frame, context any, fault *Fault) bool {
 func (t *turn) retry(f, g *frame, context any) (is bool, bad *Fault) {
 	r := f.task.try.retry
 	is, bad = t.holds(g, context, "/catch/retry", r.when, r.exceptWhen)
-	at := t.now.Add(t.delay(r, f.index+1))
+	at := t.now.Add(t.delay(r, f))
 	if is = is && bad == nil && r.allows(f.index, f.started, at); is {
 		t.open(&Step{Until: at, frame: f, context: context, again: true})
 	}
@@ -69,9 +70,9 @@ func (t *turn) holds(g *frame, context any, key string, when, exceptWhen *expr) 
 	return true, nil
 }
 
-// delay is how long the retry of that number waits.
-func (t *turn) delay(r *retry, number int) time.Duration {
-	d := r.GetDelay().AsDuration()
+// delay is how long the retry after an attempt waits.
+func (t *turn) delay(r *retry, f *frame) time.Duration {
+	d, number := r.GetDelay().AsDuration(), f.index+1
 	switch r.GetBackoff() {
 	case "linear":
 		d *= time.Duration(number)
@@ -79,7 +80,7 @@ func (t *turn) delay(r *retry, number int) time.Duration {
 		d <<= min(number-1, maxDoublings)
 	}
 	if from, to := r.GetJitterFrom().AsDuration(), r.GetJitterTo().AsDuration(); to > from {
-		d += from + t.random(to-from)
+		d += from + t.random(f, to-from)
 	}
 	return min(d, delayMost)
 }

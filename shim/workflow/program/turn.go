@@ -12,7 +12,11 @@ type turn struct {
 	s     *State
 	now   time.Time
 	until time.Time // it computes no longer
+	most  int       // tasks that the run may begin
 	todo  []func()  // the last one first
+	// guesses are asked for what is not known, if the run is only looked at; late: behind a wait.
+	guesses Guesses
+	late    bool
 }
 
 // work does what is to do. A run of many tasks is to need no deep stack.
@@ -43,19 +47,20 @@ func (t *turn) finish(value, context any, root *frame) {
 	t.end(value, nil)
 }
 
-// begin begins a task.
-func (t *turn) begin(k *task, raw any, up *frame, context any) {
-	t.later(func() { t.beginNow(k, raw, up, context) })
+// begin begins a task, before which its list has begun others.
+func (t *turn) begin(k *task, raw any, up *frame, before int, context any) {
+	t.later(func() { t.beginNow(k, raw, up, before, context) })
 }
 
-func (t *turn) beginNow(k *task, raw any, up *frame, context any) {
+func (t *turn) beginNow(k *task, raw any, up *frame, before int, context any) {
 	t.s.tasks++
-	f := &frame{up: up, task: k, raw: raw, started: t.now, scope: up.scope}
+	f := up.in(ofTask, k, before, t.now)
+	f.raw = raw
 	if k.timeout > 0 {
 		f.deadline = t.now.Add(k.timeout)
 	}
 	switch {
-	case t.s.tasks > TasksLimit:
+	case t.s.tasks > t.most:
 		t.end(nil, overrun(k.path, errTasks))
 		return
 	case time.Now().After(t.until):
@@ -68,7 +73,7 @@ func (t *turn) beginNow(k *task, raw any, up *frame, context any) {
 		return
 	}
 	if k.condition != nil && !truth(does) {
-		t.next(up, raw, context, then{to: k.at + 1})
+		t.next(f, raw, context, then{to: k.at + 1})
 		return
 	}
 	if f.input, err = t.eval(k.from, f, view{value: raw, context: context}); err != nil {
@@ -87,17 +92,20 @@ func (t *turn) do(f *frame, context any) {
 		return
 	}
 	switch {
+	case k.call != nil && isUnknown(subject):
+		t.open(&Step{Host: k.call.GetHost(), frame: f, context: context})
 	case k.call != nil:
 		r, err := newRequest(subject)
 		if err != nil {
 			t.fail(f, context, badExpression(k.path+"/with", err))
 			return
 		}
-		t.open(&Step{Request: r, frame: f, context: context})
+		t.open(&Step{Request: r, Host: r.URL.Host, frame: f, context: context})
 	case k.wait != nil:
 		t.open(&Step{Until: t.now.Add(*k.wait), frame: f, context: context})
 	case k.set:
 		t.complete(f, subject, context, k.then)
+	case k.raise && isUnknown(subject): // nobody knows who catches it
 	case k.raise:
 		fault, err := raised(subject, k.path)
 		if err != nil {
@@ -110,6 +118,9 @@ func (t *turn) do(f *frame, context any) {
 		t.split(f, context)
 	case k.loop != nil:
 		items, ok := subject.([]any)
+		if isUnknown(subject) { // gone through once
+			items, ok = []any{unknown{}}, true
+		}
 		if !ok {
 			t.fail(f, context, badExpression(k.path+"/for/in", errors.New("the expression yields no array")))
 			return
@@ -129,8 +140,7 @@ func (t *turn) open(s *Step) {
 		return
 	}
 	t.pass(s.frame.task, -1)
-	t.s.ids++
-	s.ID, s.Task = t.s.ids, s.frame.task.path
+	s.ID, s.Task, s.Later = s.frame.place, s.frame.task.path, t.late
 	t.s.open = append(t.s.open, s)
 }
 
@@ -140,7 +150,7 @@ func (t *turn) list(l list, value any, up *frame, context any) {
 		t.listEnds(up, value, context)
 		return
 	}
-	t.begin(l[0], value, up, context)
+	t.begin(l[0], value, up, 0, context)
 }
 
 // choose goes on where a switch says.
@@ -151,6 +161,16 @@ func (t *turn) choose(f *frame, context any) {
 		if err != nil {
 			t.fail(f, context, badExpression(f.task.path+"/switch", err))
 			return
+		}
+		if isUnknown(holds) {
+			var known bool
+			if chosen, known = t.guesses.Case(f.task.path, t.s.route); !known || chosen > len(f.task.cases) {
+				return
+			}
+			if chosen < len(f.task.cases) {
+				to = f.task.cases[chosen].then
+			}
+			break
 		}
 		if c.when == nil || truth(holds) {
 			to, chosen = c.then, i
@@ -165,47 +185,46 @@ func (t *turn) choose(f *frame, context any) {
 }
 
 // pass notes that the run comes by a task, and what it has chosen there.
-func (t *turn) pass(k *task, chosen int) { t.s.route = routeOf(t.s.route, k, chosen) }
+func (t *turn) pass(k *task, chosen int) { t.s.route = mix(t.s.route, k.path, chosen) }
 
 // split begins the branches of a fork.
 func (t *turn) split(f *frame, context any) {
 	branches := f.task.fork.branches
-	t.s.ids++
-	id := t.s.ids
 	if t.s.joins == nil {
-		t.s.joins = map[int]join{}
+		t.s.joins = map[uint64]join{}
 	}
-	t.s.joins[id] = join{frame: f, left: len(branches), outputs: make([]any, len(branches))}
+	t.s.joins[f.place] = join{frame: f, left: len(branches), outputs: make([]any, len(branches))}
 	for i, branch := range slices.Backward(branches) { // the first one begins first
-		t.begin(branch, f.input, &frame{role: ofBranch, up: f, task: f.task, started: t.now, scope: f.scope, index: i, join: id}, context)
+		t.begin(branch, f.input, f.in(ofBranch, f.task, i, t.now), 0, context)
 	}
 }
 
 // meet takes the output of a branch.
 func (t *turn) meet(branch *frame, value, context any) {
-	j, waited := t.s.joins[branch.join]
+	place := branch.up.place
+	j, waited := t.s.joins[place]
 	if !waited {
 		return // another branch has ended the fork
 	}
 	j.left--
 	j.outputs = slices.Clone(j.outputs)
 	j.outputs[branch.index] = value
-	t.s.joins[branch.join] = j
+	t.s.joins[place] = j
 	switch compete := j.frame.task.fork.compete; {
 	case compete:
-		t.leave(branch.join)
+		t.leave(place)
 		t.complete(j.frame, value, context, j.frame.task.then)
 	case j.left == 0:
-		t.leave(branch.join)
-		t.complete(j.frame, j.outputs, context, j.frame.task.then)
+		t.leave(place)
+		t.complete(j.frame, together(j.outputs), context, j.frame.task.then)
 	}
 }
 
 // leave ends all branches of a fork.
-func (t *turn) leave(id int) {
-	delete(t.s.joins, id)
-	t.s.open = slices.DeleteFunc(t.s.open, func(s *Step) bool { return s.frame.joins(id) })
-	maps.DeleteFunc(t.s.joins, func(_ int, j join) bool { return j.frame.joins(id) })
+func (t *turn) leave(place uint64) {
+	delete(t.s.joins, place)
+	t.s.open = slices.DeleteFunc(t.s.open, func(s *Step) bool { return s.frame.forks(place) })
+	maps.DeleteFunc(t.s.joins, func(_ uint64, j join) bool { return j.frame.forks(place) })
 }
 
 // iterate begins the tasks of a for with one of its items, or ends it.
@@ -214,8 +233,8 @@ func (t *turn) iterate(f *frame, items []any, index int, value, context any) {
 		t.complete(f, value, context, f.task.then)
 		return
 	}
-	g := &frame{role: ofIteration, up: f, task: f.task, started: t.now, index: index, items: items,
-		scope: append(slices.Clip(f.scope), items[index], index)}
+	g := f.in(ofIteration, f.task, index, t.now)
+	g.items, g.scope = items, append(slices.Clip(f.scope), items[index], index)
 	goes, err := t.eval(f.task.loop.while, g, view{value: value, context: context, input: f.input})
 	switch {
 	case err != nil:
@@ -229,8 +248,16 @@ func (t *turn) iterate(f *frame, items []any, index int, value, context any) {
 
 // attempt begins the tasks of a try. began is when they were begun for the first time.
 func (t *turn) attempt(f *frame, before int, began time.Time, context any) {
-	t.list(f.task.try.tasks, f.input,
-		&frame{role: ofAttempt, up: f, task: f.task, started: began, index: before, scope: f.scope}, context)
+	t.list(f.task.try.tasks, f.input, f.in(ofAttempt, f.task, before, began), context)
+}
+
+// waited ends a wait.
+func (t *turn) waited(s *Step) {
+	if s.again {
+		t.attempt(s.frame.up, s.frame.index+1, s.frame.started, s.context)
+	} else {
+		t.complete(s.frame, s.frame.input, s.context, s.frame.task.then)
+	}
 }
 
 // complete ends a task well: out is its output, before that is transformed.
@@ -250,11 +277,12 @@ func (t *turn) complete(f *frame, out, context any, to then) {
 		}
 		context = exported
 	}
-	t.next(f.up, value, context, to)
+	t.next(f, value, context, to)
 }
 
-// next goes on after a task of a frame.
-func (t *turn) next(up *frame, value, context any, to then) {
+// next goes on after a task.
+func (t *turn) next(f *frame, value, context any, to then) {
+	up := f.up
 	l := up.tasks(t.s.run.program)
 	switch {
 	case to.end:
@@ -262,7 +290,7 @@ func (t *turn) next(up *frame, value, context any, to then) {
 	case to.exit || up.role == ofBranch || to.to >= len(l):
 		t.listEnds(up, value, context)
 	default:
-		t.begin(l[to.to], value, up, context)
+		t.begin(l[to.to], value, up, f.index+1, context)
 	}
 }
 
@@ -312,7 +340,7 @@ func (t *turn) fail(f *frame, context any, fault *Fault) {
 	for ; f != nil; f = f.up {
 		switch f.role {
 		case ofBranch:
-			t.leave(f.join)
+			t.leave(f.up.place)
 		case ofAttempt:
 			if t.catch(f, context, fault) {
 				return
@@ -343,7 +371,7 @@ func (t *turn) expire() bool {
 		}
 		return in
 	})
-	maps.DeleteFunc(t.s.joins, func(_ int, j join) bool { return j.frame.within(over) })
+	maps.DeleteFunc(t.s.joins, func(_ uint64, j join) bool { return j.frame.within(over) })
 	if over.task == nil {
 		t.end(nil, late(""))
 	} else {

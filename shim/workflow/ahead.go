@@ -1,0 +1,212 @@
+package workflow
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/headstart-mesh/headstart/shim/attempt"
+	"github.com/headstart-mesh/headstart/shim/nodeapi"
+	"github.com/headstart-mesh/headstart/shim/workflow/memo"
+	"github.com/headstart-mesh/headstart/shim/workflow/program"
+)
+
+// aheadMost is how many calls ahead of a run's own are looked at.
+const aheadMost = 16
+
+// Why attempts are squashed.
+const (
+	squashedWrong  = "wrong"  // the run goes another way, or with another input
+	squashedFailed = "failed" // there is no answer: another request had the instance, say
+	squashedEnd    = "end"    // the run has ended
+	squashedIdle   = "idle"   // its turn came before an instance was free
+)
+
+// guess is what was guessed of a call, once: it is not to change while the run lasts.
+type guess struct {
+	key    memo.Key
+	answer program.Answer
+	known  bool
+}
+
+// guesses implements program.Guesses: with what attempts have answered, and else with what was answered to such requests before.
+type guesses struct{ *run }
+
+// Case implements program.Guesses.
+func (g guesses) Case(task string, route uint64) (chosen int, known bool) {
+	return g.compiled.predictor.Guess(task, route)
+}
+
+// Answer implements program.Guesses.
+func (g guesses) Answer(step *program.Step) (program.Answer, bool) {
+	if w := g.early[step.ID]; w != nil && w.answer != nil && same(w.step, step) {
+		return *w.answer, true
+	}
+	key := memo.KeyOf(step.Request)
+	if made, is := g.run.guesses[step.ID]; is && made.key == key {
+		return made.answer, made.known
+	}
+	made := guess{key: key}
+	if to := g.function(step.Host); to.err == nil {
+		made.answer, made.known = g.owner.tables.Guess(to.of, key, time.Now())
+	}
+	g.run.guesses[step.ID] = made
+	return made.answer, made.known
+}
+
+// same tells whether two steps are the same call.
+func same(a, b *program.Step) bool {
+	return a.ID == b.ID && a.Task == b.Task && a.Request.Method == b.Request.Method && a.Request.URL.String() == b.Request.URL.String() &&
+		maps.EqualFunc(a.Request.Header, b.Request.Header, slices.Equal) && bytes.Equal(a.Request.Body, b.Request.Body)
+}
+
+// function is what a host stood for when the run first looked ahead at it. Nothing is waited for: the node knows its functions, or it
+// would not know the workflow.
+func (r *run) function(host string) found {
+	to, is := r.known[host]
+	if !is {
+		to = r.find(context.Background(), host)
+		r.known[host] = to
+	}
+	return to
+}
+
+// revision is of all that the control plane says of a function.
+func revision(f *nodeapi.Function) string {
+	b, err := proto.MarshalOptions{Deterministic: true}.Marshal(f)
+	if err != nil {
+		return "" // of no message that was unmarshalled
+	}
+	sum := sha256.Sum256(b)
+	return hex.EncodeToString(sum[:])
+}
+
+// adopt has calls whose turn has come go on that have begun before it.
+func (r *run) adopt() {
+	for again := true; again; {
+		again = false
+		for _, step := range r.state.Open() {
+			w := r.early[step.ID]
+			if w == nil || step.Request == nil {
+				continue
+			}
+			if !same(w.step, step) {
+				r.squash(w, squashedWrong)
+				continue
+			}
+			if !w.attempt.Adopt() {
+				r.squash(w, squashedIdle)
+				continue
+			}
+			delete(r.early, step.ID)
+			r.under[step.ID] = w
+			r.owner.config.Metrics.attempted(r.request.Workflow.GetName(), adopted)
+			if w.answer != nil {
+				r.state, again = r.commit(w), true
+				break
+			}
+		}
+	}
+}
+
+// learn feeds the tables with an answer that counts.
+func (r *run) learn(w *work) {
+	if w.answer.Err == nil {
+		r.owner.tables.Feed(w.of, memo.KeyOf(w.step.Request), *w.answer, time.Now())
+	}
+}
+
+// squash gives an attempt up.
+func (r *run) squash(w *work, why string) {
+	delete(r.early, w.step.ID)
+	w.attempt.Squash()
+	w.drop()
+	r.owner.config.Metrics.attempted(r.request.Workflow.GetName(), why)
+}
+
+// runAhead has those calls be at work that the run is likely to come to, and no others. Those that are not at work get an instance, at
+// least.
+func (r *run) runAhead(ctx context.Context, ahead []*program.Step) {
+	wanted, depth := map[uint64]*program.Step{}, r.compiled.load.depth()
+	for _, step := range ahead {
+		if step.Host == "" {
+			continue
+		}
+		to := r.function(step.Host)
+		if to.err != nil || to.f.GetWorkflow() != nil {
+			continue
+		}
+		if !r.prepared[step.Host] {
+			r.prepared[step.Host] = true
+			r.calls.Go(func() { r.prepare(ctx, to.f.GetName()) })
+		}
+		if to.f.GetRunsAhead() && step.Request != nil && !step.Later && !r.failed[step.ID] && len(wanted) < depth {
+			wanted[step.ID] = step
+		}
+	}
+	for id, w := range r.early {
+		if step := wanted[id]; step == nil || !same(w.step, step) {
+			r.squash(w, squashedWrong)
+		}
+	}
+	for id, step := range wanted {
+		if r.early[id] == nil && r.under[id] == nil {
+			r.early[id] = r.start(ctx, step, attempt.New())
+		}
+	}
+}
+
+// prepare has a function have an instance when its turn comes. If it cannot, the call says why.
+func (r *run) prepare(ctx context.Context, function string) {
+	r.owner.config.Metrics.prepared.WithLabelValues(r.request.Workflow.GetName()).Inc()
+	r.request.Prepare(ctx, function, r.request.Workflow.GetName())
+}
+
+// load is which part of the instances work on requests in their turn, as calls find it when theirs comes.
+type load struct {
+	mu    sync.Mutex
+	share float64
+}
+
+const (
+	// loadWeight is how much one call counts: the last hundred or so are what there is now.
+	loadWeight = 1.0 / 64
+	// depthMost is how many calls run ahead of a run's own at most: the paper's longest workflows are no deeper in front of a wrong
+	// guess.
+	depthMost = 12
+)
+
+// depths are how many calls run ahead at a load (SpecFaaS, section VII).
+var depths = []struct {
+	load float64
+	most int
+}{{0.8, 4}, {0.7, 5}, {0.6, 6}}
+
+// seen takes what a call has found.
+func (l *load) seen(all, turns int) {
+	if all == 0 {
+		return
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.share += loadWeight * (float64(turns)/float64(all) - l.share)
+}
+
+// depth is how many calls may run ahead.
+func (l *load) depth() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, d := range depths {
+		if l.share >= d.load {
+			return d.most
+		}
+	}
+	return depthMost
+}

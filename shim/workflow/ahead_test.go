@@ -1,0 +1,274 @@
+package workflow_test
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"github.com/headstart-mesh/headstart/filters/filterapi"
+	"github.com/headstart-mesh/headstart/shim/attempt"
+	calls "github.com/headstart-mesh/headstart/shim/call"
+	"github.com/headstart-mesh/headstart/shim/nodeapi"
+	"github.com/headstart-mesh/headstart/shim/problem"
+	"github.com/headstart-mesh/headstart/shim/workflow"
+)
+
+// pace is how long a function works.
+const pace = 10 * time.Millisecond
+
+// ahead is a node whose functions work for a while, and may do so before their turn. Each function has an instance for each request.
+type ahead struct {
+	*workflow.Owner
+	t testing.TB
+	// answers say what functions answer, by their names without a namespace.
+	answers map[string]func(body string) string
+	// never are those that work in their turn only; loses tells of an attempt that it loses its instance.
+	never map[string]bool
+	loses func() bool
+
+	mu    sync.Mutex
+	began []string // what functions have got, in its order
+}
+
+func newAhead(t testing.TB, answers map[string]func(body string) string) *ahead {
+	n := &ahead{t: t, answers: answers, never: map[string]bool{}, loses: func() bool { return false }}
+	n.Owner = workflow.New(workflow.Config{Metrics: workflow.NewMetrics(prometheus.NewRegistry()),
+		Find: func(_ context.Context, host string) (*nodeapi.Function, error) {
+			name := strings.TrimSuffix(host, ".shop")
+			if answers[name] == nil {
+				return nil, problem.New(http.StatusNotFound, problem.ReasonFunctionUnknown, "", "no such function is deployed")
+			}
+			return &nodeapi.Function{Name: "shop/" + name, Hosts: []string{host}, OneAtATime: true, RunsAhead: !n.never[name]}, nil
+		}})
+	return n
+}
+
+// ServeHTTP is the node's ingress: it has a function work.
+func (n *ahead) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	body, err := io.ReadAll(r.Body)
+	if err != nil {
+		n.t.Error(err)
+	}
+	name := strings.TrimPrefix(r.Header.Get(filterapi.HeaderFunction), "shop/")
+	n.mu.Lock()
+	n.began = append(n.began, name+" "+string(body))
+	n.mu.Unlock()
+	select {
+	case <-time.After(pace):
+	case <-r.Context().Done():
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	_, _ = io.WriteString(w, n.answers[name](string(body)))
+}
+
+// ahead has a function work before its turn.
+func (n *ahead) ahead(a *attempt.Attempt, r *http.Request, keep calls.Keep) calls.Answer {
+	ctx, cancel := context.WithCancel(context.WithoutCancel(r.Context()))
+	defer cancel()
+	if !a.Begin(cancel) {
+		return calls.Answer{Failed: attempt.ErrSquashed}
+	}
+	done := make(chan calls.Answer, 1)
+	go func() { done <- calls.Do(n, r.WithContext(ctx), keep) }()
+	if n.loses() && a.Squash() {
+		return calls.Answer{Failed: attempt.ErrSquashed}
+	}
+	select {
+	case answer := <-done:
+		return answer
+	case <-a.Squashed():
+	case <-r.Context().Done():
+		a.Squash()
+	}
+	return calls.Answer{Failed: attempt.ErrSquashed}
+}
+
+// run has a workflow answer a request, and returns how long that takes.
+func (n *ahead) run(f *nodeapi.Function, body string) (string, time.Duration) {
+	n.t.Helper()
+	w, began := httptest.NewRecorder(), time.Now()
+	r := httptest.NewRequestWithContext(n.t.Context(), http.MethodPost, "/", strings.NewReader(body))
+	err := n.Serve(r.Context(), w, r, workflow.Request{ID: nodeapi.NewRequestID(), Workflow: f, Ingress: n, Ahead: n.ahead,
+		Load: func(string) (int, int, int) { return 1, 0, 1 }, Prepare: func(context.Context, string, string) {}})
+	if err != nil || w.Code != http.StatusOK {
+		n.t.Errorf("%d %s, %v", w.Code, w.Body, err)
+	}
+	return strings.TrimSpace(w.Body.String()), time.Since(began)
+}
+
+// task calls a function of the namespace, and its answer is what follows gets.
+func task(name string) *nodeapi.Task {
+	return &nodeapi.Task{Name: name, Path: "/do/" + name, Kind: &nodeapi.Task_Call{Call: &nodeapi.Call{
+		Request: fmt.Sprintf(`{method: "post", url: "http://%s.shop/", body: .}`, name), Host: name + ".shop"}}}
+}
+
+// adds is a function that says that it was there.
+func adds(name string) func(string) string {
+	return func(body string) string { return fmt.Sprintf("[%s,%q]", body, name) }
+}
+
+// A run whose functions answer as they did takes as long as the longest of them, and not as all of them. What has no annotation works
+// in its turn.
+func TestRunsAhead(t *testing.T) {
+	names := []string{"a", "b", "c", "d", "e"}
+	answers := map[string]func(string) string{}
+	var tasks []*nodeapi.Task
+	for _, name := range names {
+		answers[name], tasks = adds(name), append(tasks, task(name))
+	}
+	for never, want := range map[string]time.Duration{"": pace, "a": pace, "c": 2 * pace, "e": 2 * pace, "abcde": 5 * pace} {
+		synctest.Test(t, func(t *testing.T) {
+			n := newAhead(t, answers)
+			for _, name := range never {
+				n.never[string(name)] = true
+			}
+			first, took := n.run(of(tasks...), "1")
+			if took != 5*pace {
+				t.Errorf("never %q: the first run takes %s", never, took)
+			}
+			n.began = nil
+			got, took := n.run(of(tasks...), "1")
+			if got != first || took != want {
+				t.Errorf("never %q: %s after %s, want %s after %s", never, got, took, first, want)
+			}
+			if len(n.began) != len(names) {
+				t.Errorf("never %q: %s is asked", never, n.began)
+			}
+			if _, took := n.run(of(tasks...), "2"); took != 5*pace {
+				t.Errorf("never %q: another request takes %s", never, took)
+			}
+		})
+	}
+}
+
+// A function that answers something else has what follows run again with that, and no one sees anything else.
+func TestAWrongGuess(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		times := 0
+		n := newAhead(t, map[string]func(string) string{"a": adds("a"), "b": adds("b"), "d": adds("d"), "e": adds("e"),
+			"c": func(body string) string { times++; return fmt.Sprintf("[%s,%d]", body, times) }})
+		f := of(task("a"), task("b"), task("c"), task("d"), task("e"))
+		n.run(f, "1")
+		n.began = nil
+		got, took := n.run(f, "1")
+		if want := `[[[[[1,"a"],"b"],2],"d"],"e"]`; got != want || took != 3*pace {
+			t.Errorf("%s after %s, want %s after %s", got, took, want, 3*pace)
+		}
+		if len(n.began) != 7 { // d and e twice
+			t.Errorf("%q is asked", n.began)
+		}
+	})
+}
+
+// What follows a switch runs ahead where others went, although nobody knows what the function before it answers, if it does not
+// depend on that.
+func TestASwitchIsGuessed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		times := 0
+		n := newAhead(t, map[string]func(string) string{"left": adds("left"), "right": adds("right"),
+			"dice": func(string) string { times++; return fmt.Sprintf(`{"n":%d,"way":%q}`, times, []string{"right", "left"}[min(times, 10)/10]) }})
+		dice, left, right := task("dice"), task("left"), task("right")
+		for _, side := range []*nodeapi.Task{left, right} {
+			side.InputFrom, side.Then = "$workflow.input", "end"
+		}
+		which := &nodeapi.Task{Name: "which", Path: "/do/which", Kind: &nodeapi.Task_Switch{Switch: &nodeapi.Switch{Cases: []*nodeapi.Case{
+			{Name: "left", When: `.way == "left"`, Then: "left"}, {Name: "right", Then: "right"}}}}}
+		f := of(dice, which, left, right)
+		var took []time.Duration
+		for range 10 {
+			_, each := n.run(f, `"x"`)
+			took = append(took, each/pace)
+		}
+		// The first rows are guessed from, which is wrong; the guessed way is right all the same, but for the last.
+		if took[0] != 2 || slices.ContainsFunc(took[1:9], func(d time.Duration) bool { return d != 1 }) || took[9] != 2 {
+			t.Errorf("they take %d", took)
+		}
+	})
+}
+
+// Whatever is guessed, and whoever loses its instance: a run answers as one in which each function works in its turn, and no
+// later.
+func TestRunningAheadChangesNothing(t *testing.T) {
+	for seed := range uint64(300) {
+		synctest.Test(t, func(t *testing.T) {
+			r := rand.New(rand.NewPCG(seed, 20))
+			answers := map[string]func(string) string{}
+			changes := 0 // what functions have learned elsewhere
+			for i := range 6 {
+				name, kind := string(rune('a'+i)), r.IntN(3)
+				answers[name] = func(body string) string {
+					if kind == 0 {
+						return fmt.Sprint(len(body) + changes/3)
+					}
+					return fmt.Sprintf(`{"n":%d,"of":%q}`, len(body)%(kind+1), name)
+				}
+			}
+			n := newAhead(t, answers)
+			for name := range answers {
+				n.never[name] = r.IntN(6) == 0
+			}
+			lost := rand.New(rand.NewPCG(seed, 21))
+			n.loses = func() bool { n.mu.Lock(); defer n.mu.Unlock(); return lost.IntN(8) == 0 }
+			f := of(randomTasks(r, "/do", 2+r.IntN(5), 2)...)
+			f.RequestTimeout = durationpb.New(time.Hour)
+			plain := newAhead(t, answers)
+			for name := range answers {
+				plain.never[name] = true
+			}
+			for range 6 {
+				body := fmt.Sprintf(`{"n":%d}`, r.IntN(2))
+				want, slow := plain.run(f, body)
+				got, fast := n.run(f, body)
+				if got != want {
+					t.Fatalf("seed %d: %s, want %s", seed, got, want)
+				}
+				if fast > slow {
+					t.Errorf("seed %d: it takes %s, in turn %s", seed, fast, slow)
+				}
+				changes++
+			}
+		})
+	}
+}
+
+// randomTasks are calls, switches on what was answered, and branches.
+func randomTasks(r *rand.Rand, path string, n, deep int) (tasks []*nodeapi.Task) {
+	for i := range n {
+		name := fmt.Sprint("t", i)
+		at := path + "/" + name
+		one := &nodeapi.Task{Name: name, Path: at}
+		switch kind := r.IntN(6); {
+		case kind == 0 && i+1 < n:
+			one.Kind = &nodeapi.Task_Switch{Switch: &nodeapi.Switch{Cases: []*nodeapi.Case{
+				{Name: "odd", When: `(.n? // 0) % 2 == 1`, Then: fmt.Sprint("t", i+1+r.IntN(n-i-1))}, {Name: "even"}}}}
+		case kind == 1 && deep > 0:
+			one.Kind = &nodeapi.Task_Fork{Fork: &nodeapi.Fork{Branches: randomTasks(r, at, 2, 0)}}
+			one.OutputAs = "{n: length}"
+		case kind == 2 && deep > 0:
+			one.Kind = &nodeapi.Task_Do{Do: &nodeapi.TaskList{Tasks: randomTasks(r, at, 1+r.IntN(2), deep-1)}}
+		default:
+			c := task(string(rune('a' + r.IntN(6))))
+			c.Name, c.Path = name, at
+			if r.IntN(3) == 0 {
+				c.InputFrom = "$workflow.input"
+			}
+			one = c
+		}
+		tasks = append(tasks, one)
+	}
+	return tasks
+}
+

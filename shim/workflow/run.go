@@ -1,0 +1,291 @@
+package workflow
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"sync"
+	"time"
+
+	"go.opentelemetry.io/otel/codes"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/headstart-mesh/headstart/shim/attempt"
+	"github.com/headstart-mesh/headstart/shim/call"
+	"github.com/headstart-mesh/headstart/shim/nodeapi"
+	"github.com/headstart-mesh/headstart/shim/nodeapi/expression"
+	"github.com/headstart-mesh/headstart/shim/nodeapi/tracing"
+	"github.com/headstart-mesh/headstart/shim/problem"
+	"github.com/headstart-mesh/headstart/shim/workflow/memo"
+	"github.com/headstart-mesh/headstart/shim/workflow/program"
+)
+
+// run is one at work. It belongs to the goroutine of finish, but for its calls.
+type run struct {
+	owner     *Owner
+	compiled  compiled
+	request   Request
+	namespace string
+	kept      int64 // of the memory of runs
+
+	state    *program.State
+	prepared map[string]bool  // by host
+	known    map[string]found // by host
+	under    map[uint64]*work // calls whose turn it is, by their steps
+	early    map[uint64]*work // calls before their turn
+	guesses  map[uint64]guess // what was guessed, by step
+
+	calls   sync.WaitGroup
+	answers chan came
+	failed  map[uint64]bool // calls that have failed before their turn
+}
+
+// came is an answer for a call.
+type came struct {
+	work   *work
+	answer program.Answer
+}
+
+func newRun(o *Owner, c compiled, q Request) *run {
+	return &run{owner: o, compiled: c, request: q, namespace: namespaceOf(q.Workflow.GetName()), prepared: map[string]bool{},
+		known: map[string]found{}, under: map[uint64]*work{}, early: map[uint64]*work{}, guesses: map[uint64]guess{},
+		answers: make(chan came), failed: map[uint64]bool{}}
+}
+
+// turn goes on to another state, when it is the namespace's turn to compute. What lies ahead of it is looked at, too.
+func (r *run) turn(ctx context.Context, next func() *program.State) (ahead []*program.Step, err error) {
+	leave, err := r.owner.turns.Wait(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer leave()
+	r.state = next()
+	r.adopt()
+	if err := r.keep(max(r.state.Memory(), leastMemory)); err != nil {
+		return nil, err
+	}
+	return r.state.Ahead(guesses{r}, aheadMost, time.Now()), nil
+}
+
+// keep has the run count for so many bytes.
+func (r *run) keep(bytes int64) error {
+	if err := r.owner.take(r.request.Workflow.GetName(), bytes-r.kept); err != nil {
+		return err
+	}
+	r.kept = bytes
+	return nil
+}
+
+// take takes so many bytes more for a workflow's runs.
+func (o *Owner) take(workflow string, bytes int64) error {
+	if why := o.memory.change(workflow, bytes); why != "" {
+		return problem.New(http.StatusServiceUnavailable, "TooManyInFlight", "", "the node has "+why)
+	}
+	return nil
+}
+
+// finish runs the program to its end. All calls have ended when it returns, as far as anybody waits for them.
+func (r *run) finish(ctx context.Context, input any) (any, *program.Fault, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer func() { r.owner.memory.change(r.request.Workflow.GetName(), -r.kept) }()
+	defer r.calls.Wait()
+	defer r.dropAll()
+	defer cancel()
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	ahead, err := r.turn(ctx, func() *program.State { return r.compiled.program.Start(r.request.ID, input, time.Now()) })
+	for err == nil {
+		if output, fault, ended := r.state.Ended(); ended {
+			r.compiled.predictor.Feed(r.state.Choices())
+			return output, fault, nil
+		}
+		r.begin(ctx)
+		r.runAhead(ctx, ahead)
+		var elapsed <-chan time.Time
+		if at := r.state.Deadline(); !at.IsZero() {
+			timer.Reset(time.Until(at))
+			elapsed = timer.C
+		}
+		select {
+		case c := <-r.answers:
+			ahead, err = r.turn(ctx, func() *program.State { return r.came(c) })
+		case <-elapsed:
+			ahead, err = r.turn(ctx, func() *program.State { return r.state.Elapse(time.Now()) })
+		case <-ctx.Done():
+			err = context.Cause(ctx)
+		}
+	}
+	return nil, nil, err
+}
+
+// begin begins the calls whose turn it is, and ends those for which nobody waits any more.
+func (r *run) begin(ctx context.Context) {
+	open := map[uint64]bool{}
+	for _, step := range r.state.Open() {
+		open[step.ID] = true
+		if step.Request != nil && r.under[step.ID] == nil {
+			if to := r.function(step.Host); to.err == nil && to.f.GetOneAtATime() {
+				all, turns, _ := r.request.Load(to.f.GetName())
+				r.compiled.load.seen(all, turns)
+			}
+			r.under[step.ID] = r.start(ctx, step, nil)
+		}
+	}
+	for id, w := range r.under {
+		if !open[id] {
+			w.drop()
+			delete(r.under, id)
+		}
+	}
+}
+
+// came takes a call's answer. That of one before its turn is a guess until then.
+func (r *run) came(c came) *program.State {
+	w := c.work
+	w.answer = &c.answer
+	switch {
+	case r.under[w.step.ID] == w:
+		return r.commit(w)
+	case r.early[w.step.ID] == w && w.answer.Err != nil: // it runs in its turn
+		r.failed[w.step.ID] = true
+		r.squash(w, squashedFailed)
+	}
+	return r.state
+}
+
+// commit goes on with the answer of a call whose turn it is.
+func (r *run) commit(w *work) *program.State {
+	delete(r.under, w.step.ID)
+	r.learn(w)
+	defer w.drop()
+	return r.state.Answer(w.step.ID, *w.answer, time.Now())
+}
+
+func (r *run) dropAll() {
+	for _, w := range r.under {
+		w.drop()
+	}
+	for _, w := range r.early {
+		r.squash(w, squashedEnd)
+	}
+}
+
+// found is what a host stands for.
+type found struct {
+	f   *nodeapi.Function
+	err error
+	of  memo.Of
+}
+
+// find returns the function that answers to a host, if the workflow may call it.
+func (r *run) find(ctx context.Context, host string) found {
+	f, err := r.owner.config.Find(ctx, host)
+	if err == nil {
+		f, err = call.Allowed(f.GetName(), f, nil, r.namespace)
+	}
+	if err != nil {
+		if problem.ReasonOf(err) == problem.ReasonFunctionUnknown {
+			err = problem.New(http.StatusBadGateway, problem.ReasonFunctionUnknown, "", fmt.Sprintf("%.100q is no host of a function", host))
+		}
+		return found{err: err}
+	}
+	return found{f: f, of: memo.Of{Namespace: r.namespace, Function: f.GetName(), Revision: revision(f)}}
+}
+
+// work is a call at work, or done.
+type work struct {
+	step    *program.Step
+	of      memo.Of          // what it is an answer of
+	attempt *attempt.Attempt // nil: it began in its turn
+	answer  *program.Answer  // once the run has heard of it
+	end     context.CancelFunc
+
+	mu      sync.Mutex
+	kept    int64 // of the memory of runs, for the answer's body
+	dropped bool
+	give    func(bytes int64) error
+}
+
+// grow takes so many bytes more of the memory of runs.
+func (w *work) grow(bytes int) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.dropped {
+		return call.ErrUnwanted
+	}
+	if err := w.give(int64(bytes)); err != nil {
+		return err
+	}
+	w.kept += int64(bytes)
+	return nil
+}
+
+// drop lets go of a call: nobody waits for it any more.
+func (w *work) drop() {
+	w.end()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if !w.dropped {
+		w.dropped = true
+		_ = w.give(-w.kept) // what is given back has no limit
+	}
+}
+
+// start begins a call; with an attempt before its turn.
+func (r *run) start(ctx context.Context, step *program.Step, a *attempt.Attempt) *work {
+	ctx, end := context.WithCancel(ctx)
+	w := &work{step: step, attempt: a, end: end,
+		give: func(bytes int64) error { return r.owner.take(r.request.Workflow.GetName(), bytes) }}
+	r.calls.Go(func() {
+		answer := r.call(ctx, w)
+		if ctx.Err() != nil {
+			return
+		}
+		select {
+		case r.answers <- came{w, answer}:
+		case <-ctx.Done():
+		}
+	})
+	return w
+}
+
+// call does what a step of a run is for.
+func (r *run) call(ctx context.Context, w *work) (a program.Answer) {
+	step := w.step
+	ctx, span := tracer.Start(ctx, tracing.Step, trace.WithSpanKind(trace.SpanKindClient),
+		trace.WithAttributes(tracing.WorkflowTask.String(step.Task), tracing.Ahead.Bool(w.attempt != nil)))
+	defer func() {
+		if a.Err != nil {
+			span.SetStatus(codes.Error, problem.Of(a.Err).Title)
+		}
+		span.End()
+	}()
+	to := r.find(ctx, step.Host)
+	if to.err != nil {
+		return program.Answer{Err: to.err}
+	}
+	w.of = to.of
+	span.SetAttributes(tracing.Function.String(to.f.GetName()))
+	id := nodeapi.NewRequestID()
+	out, err := newRequest(ctx, step.Request)
+	if err == nil {
+		out, err = call.Request(out, id, to.f, out.URL, call.By{Function: r.request.Workflow.GetName(), Depth: r.request.Depth})
+	}
+	if err != nil {
+		return program.Answer{Err: err}
+	}
+	keep := call.Keep{Most: expression.SizeLimit, Grow: w.grow}
+	var got call.Answer
+	if w.attempt != nil {
+		got = r.request.Ahead(w.attempt, out, keep)
+	} else {
+		got = call.Do(r.request.Ingress, out, keep)
+	}
+	switch {
+	case got.Failed != nil:
+		return program.Answer{Err: problem.ForCaller(got.Failed, to.f.GetName(), id)}
+	case got.Cut:
+		return program.Answer{Err: fmt.Errorf("the answer's body is larger than %d bytes", expression.SizeLimit)}
+	}
+	return program.Answer{Status: got.Status, Header: got.Header, Body: got.Body}
+}
