@@ -27,7 +27,8 @@ PROGRAMS := control-plane/cmd/headstart control-plane/cmd/headstart-controlplane
 	shim/cmd/containerd-shim-headstart-v2 shim/cmd/headstart-installer e2e/linkemu/cmd/linkemu \
 	e2e/functions/fire e2e/functions/witness e2e/functions/media e2e/functions/handoff e2e/functions/workflow e2e/functions/worker \
 	e2e/functions/reader e2e/functions/query e2e/functions/client e2e/demo e2e/prefetch/cmd/bench-prefetch e2e/routing/cmd/bench-routing \
-	e2e/cache/cmd/bench-cache e2e/connections/cmd/bench-connections e2e/routing/cmd/bench-xds e2e/trust/cmd/trust e2e/sdks/cmd/sdk-go
+	e2e/cache/cmd/bench-cache e2e/connections/cmd/bench-connections e2e/speculation/cmd/bench-speculation \
+	e2e/functions/chain e2e/routing/cmd/bench-xds e2e/trust/cmd/trust e2e/sdks/cmd/sdk-go
 build: $(addprefix build-,$(notdir $(PROGRAMS))) $(BIN)/filters.wasm
 	@:
 
@@ -166,6 +167,10 @@ bench-cache: setup build
 bench-connections: setup build
 	@exec $(BIN)/bench-connections $(BENCH_OPTIONS)
 
+## bench-speculation: measure what it is worth that workflows run ahead, into out/bench (root; 10 minutes)
+bench-speculation: setup build
+	@exec $(BIN)/bench-speculation $(BENCH_OPTIONS)
+
 ## images: the container images, into out/images; IMAGE_REGISTRY=host/path pushes them
 images:
 	$(GO) run ./manifests/images -out out/images -tag '$(VERSION)' -version '$(VERSION)'
@@ -205,5 +210,5 @@ clean:
 	rm -rf out
 
 .PHONY: FORCE help setup build demo test test-trust test-ktls test-unit fuzz soak test-cluster test-cluster-changed \
-	bench-cluster bench-prefetch bench-routing bench-cache bench-connections demo-cluster cluster images manifests lint vuln \
+	bench-cluster bench-prefetch bench-routing bench-cache bench-connections bench-speculation demo-cluster cluster images manifests lint vuln \
 	generate publish clean

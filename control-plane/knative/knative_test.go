@@ -87,6 +87,36 @@ func TestParseDefaults(t *testing.T) {
 	}
 }
 
+// An instance takes one request at a time if the manifest says so, or if it may run ahead. Then max-scale counts.
+func TestOneRequestAtATime(t *testing.T) {
+	const none, one, three = "containerConcurrency: 0", "containerConcurrency: 1", `autoscaling.knative.dev/max-scale: "3"`
+	for name, c := range map[string]struct {
+		replace []string
+		one     bool
+		most    int32
+	}{
+		"no limit":           {nil, false, 0},
+		"one, of three":      {[]string{none, one}, true, 3},
+		"one":                {[]string{none, one, three, ""}, true, 10},
+		"as many as Knative": {[]string{none, one, three, `autoscaling.knative.dev/max-scale: "0"`}, true, 10},
+		"it runs ahead":      {[]string{"headstart.dev/store: archive", "headstart.dev/store: archive\n    headstart.dev/speculation: allowed"}, true, 3},
+		"it never does":      {[]string{"headstart.dev/store: archive", "headstart.dev/store: archive\n    headstart.dev/speculation: never"}, false, 0},
+	} {
+		text := read(t, "full.yaml")
+		if c.replace != nil {
+			text = strings.NewReplacer(c.replace...).Replace(text)
+		}
+		got, err := parse(text)
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		if got[0].OneAtATime != c.one || got[0].MaxInstances != c.most || got[0].Policy.RunsAhead != (name == "it runs ahead") {
+			t.Errorf("%s: one at a time %t, of %d", name, got[0].OneAtATime, got[0].MaxInstances)
+		}
+	}
+}
+
 // A cluster takes nulls for absent fields, and generators write them.
 func TestNullIsAbsent(t *testing.T) {
 	text := strings.NewReplacer("timeoutSeconds: 120", "timeoutSeconds: null", "containerConcurrency: 0", "containerConcurrency:").Replace(read(t, "full.yaml"))

@@ -138,10 +138,10 @@ func (d *daemon) Event(*nodeapi.Event) {}
 func (d *daemon) Ready(_ context.Context, id string) (sandboxes.Endpoint, error) {
 	return sandboxes.Endpoint{Address: d.functions[id].address}, nil
 }
-func (d *daemon) Inputs(string) (*staging.Dir, bool)             { return nil, true }
+func (d *daemon) Inputs(string) (*staging.Dir, bool)               { return nil, true }
 func (d *daemon) Serving(string) (ids []string, _ <-chan struct{}) { return nil, nil }
-func (d *daemon) IsClosed(string) bool                           { return false }
-func (d *daemon) Replace(string)                                 {}
+func (d *daemon) IsClosed(string) bool                             { return false }
+func (d *daemon) Replace(string)                                   {}
 
 // idle is how long a client waits for more, as nobody tells it that no more comes.
 const idle = 20 * time.Millisecond

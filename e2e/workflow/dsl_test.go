@@ -349,7 +349,23 @@ do:
 	}
 }
 
-// What comes next is known as far as the document says it, and beyond a switch as far as it is guessed.
+// guessed are the guesses of a test: cases of one switch, and answers of hosts.
+type guessed struct {
+	chosen  int // below 0: nobody knows
+	answers map[string]string
+}
+
+func (g guessed) Case(task string, _ uint64) (int, bool) {
+	return g.chosen, g.chosen >= 0 && task == "/do/2/which"
+}
+
+func (g guessed) Answer(s *program.Step) (program.Answer, bool) {
+	json, known := g.answers[s.Host]
+	return answer(http.StatusOK, json), known
+}
+
+// What comes next is known as far as the document says it, and beyond a switch as far as it is guessed. Requests are known as far as
+// answers are.
 func TestAhead(t *testing.T) {
 	p := compile(t, `
 do:
@@ -361,21 +377,55 @@ do:
           - c: { for: { in: '[1]' }, do: [ { c1: { call: http, with: { method: get, endpoint: { uri: 'http://c.shop:80/' } } } } ] }
   - which: { switch: [ { x: { when: .n, then: e } }, { y: { when: .m, then: end } } ] }
   - d: { try: [ { d1: { call: http, with: { method: get, endpoint: 'http://d.shop/' } } } ], catch: {} }
-  - e: { call: http, with: { method: get, endpoint: 'http://e.shop/' }, then: a }
+  - e: { call: http, with: { method: get, endpoint: 'http://e.shop/', query: { id: '${ $workflow.input.n }' } } }
+  - f: { wait: PT1S }
+  - g: { call: http, with: { method: get, endpoint: 'http://g.shop/' }, then: a }
 `)
-	state := p.Start("run", map[string]any{}, time.Now())
-	for chosen, want := range map[int]string{
-		-1: "b.shop c.shop:80", 0: "b.shop c.shop:80 e.shop a.shop b.shop c.shop:80 e.shop a.shop", 1: "b.shop c.shop:80",
-		2: "b.shop c.shop:80 d.shop e.shop a.shop b.shop c.shop:80 d.shop",
+	ahead := func(s *program.State, g guessed, most int) string {
+		var all []string
+		for _, step := range s.Ahead(g, most, time.Now()) {
+			what := step.Host
+			if step.Request != nil {
+				what = step.Request.URL.String()
+			}
+			if step.Later {
+				what += "(later)"
+			}
+			all = append(all, what)
+		}
+		return strings.Join(all, " ")
+	}
+	state := p.Start("run", map[string]any{"n": 1}, time.Now())
+	some := map[string]string{"a.shop": `{}`, "b.shop": `{"url":"http://x.shop/"}`}
+	for _, c := range []struct {
+		guessed
+		want string
+	}{
+		{guessed{-1, nil}, "http://b.shop http://c.shop:80/ "},
+		{guessed{0, nil}, "http://b.shop http://c.shop:80/  http://e.shop/?id=1 http://g.shop/(later) a.shop(later) http://b.shop(later) http://c.shop:80/(later)"},
+		{guessed{1, nil}, "http://b.shop http://c.shop:80/ "},
+		{guessed{2, nil}, "http://b.shop http://c.shop:80/  http://d.shop/ http://e.shop/?id=1 http://g.shop/(later) a.shop(later) http://b.shop(later)"},
+		{guessed{-1, some}, "http://b.shop http://c.shop:80/ http://x.shop/"},
+		{guessed{-1, map[string]string{"b.shop": `{"url":"no URL"}`}}, "http://b.shop http://c.shop:80/"},
 	} {
-		got := state.Ahead(func(task string, _ uint64) (int, bool) { return chosen, chosen >= 0 && task == "/do/2/which" }, 8)
-		if strings.Join(got, " ") != want {
-			t.Errorf("with case %d: %s, want %s", chosen, got, want)
+		if got := ahead(state, c.guessed, 8); got != c.want {
+			t.Errorf("with %v: %q, want %q", c.guessed, got, c.want)
 		}
 	}
+	before := state
 	state = state.Answer(state.Open()[0].ID, answer(200, `{"n":true,"url":"http://x.shop"}`), time.Now())
-	if got := state.Ahead(func(string, uint64) (int, bool) { return 2, true }, 3); strings.Join(got, " ") != "d.shop e.shop a.shop" {
-		t.Errorf("within a fork: %s", got)
+	if got := ahead(state, guessed{2, nil}, 3); got != " http://d.shop/ http://e.shop/?id=1" {
+		t.Errorf("within a fork: %q", got)
+	}
+	// A step has the same name in each state, whatever else has happened.
+	names := map[string]uint64{}
+	for _, step := range before.Ahead(guessed{-1, some}, 8, time.Now()) {
+		names[step.Task] = step.ID
+	}
+	for _, step := range state.Open() {
+		if names[step.Task] != step.ID {
+			t.Errorf("%s was looked at as %d, and is %d", step.Task, names[step.Task], step.ID)
+		}
 	}
 }
 

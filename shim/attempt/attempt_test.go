@@ -20,7 +20,7 @@ func TestAttempts(t *testing.T) {
 				t.Error("an attempt is squashed that was adopted")
 			}
 		}, true, false},
-		"it is squashed":                          {func(a *attempt.Attempt, stop func()) { a.Begin(stop); a.Squash() }, false, true},
+		"it is squashed": {func(a *attempt.Attempt, stop func()) { a.Begin(stop); a.Squash() }, false, true},
 		"it is squashed, and its turn comes then": {func(a *attempt.Attempt, stop func()) { a.Begin(stop); a.Squash(); a.Squash(); a.Adopt() }, false, true},
 		"its turn comes while it waits":           {func(a *attempt.Attempt, stop func()) { a.Wait(stop); a.Adopt() }, false, true},
 		"it is squashed while it waits": {func(a *attempt.Attempt, stop func()) {

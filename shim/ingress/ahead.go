@@ -21,16 +21,15 @@ const squashTimeout = 10 * time.Second
 // and so it does when the request's context ends.
 func (in *Ingress) Ahead(a *attempt.Attempt, r *http.Request, keep call.Keep) call.Answer {
 	ctx, end := context.WithCancel(context.WithoutCancel(r.Context()))
-	if in.stopping.Err() != nil {
-		end()
-		return call.Answer{Failed: problem.Of(errStopping)}
-	}
 	done := make(chan call.Answer, 1)
-	in.ahead.Go(func() {
+	if !in.beside.begin(func() {
 		defer end()
 		defer context.AfterFunc(in.stopping, end)()
 		done <- call.Do(in.beforeTurn(a), r.WithContext(ctx), keep)
-	})
+	}) {
+		end()
+		return call.Answer{Failed: problem.Of(errStopping)}
+	}
 	select {
 	case answer := <-done:
 		return answer
@@ -66,48 +65,68 @@ func (in *Ingress) beforeTurn(a *attempt.Attempt) http.Handler {
 type connection struct {
 	end context.CancelFunc
 
-	mu       sync.Mutex
-	writing  interface{ CloseWrite() error }
-	squashed *time.Timer
+	mu      sync.Mutex
+	half    interface{ CloseWrite() error } // nil: there is no connection yet, or none that has halves
+	got     bool                            // the program may have the request
+	written bool                            // it has all of it
+	late    *time.Timer                     // set: the attempt is squashed
 }
 
 // watched returns a context whose request's connection is the one to be squashed.
 func (c *connection) watched(ctx context.Context) context.Context {
 	ctx, c.end = context.WithCancel(ctx)
-	return httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: func(info httptrace.GotConnInfo) {
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		c.writing, _ = info.Conn.(interface{ CloseWrite() error })
-		if c.squashed != nil {
-			c.halfClose()
-		}
-	}})
+	return httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
+		GotConn: func(info httptrace.GotConnInfo) {
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			if c.late != nil {
+				_ = info.Conn.Close() // so that the program gets no request
+				return
+			}
+			c.half, _ = info.Conn.(interface{ CloseWrite() error })
+			c.got = true
+		},
+		WroteRequest: func(httptrace.WroteRequestInfo) {
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			if c.written = true; c.late != nil {
+				c.halfClose()
+			}
+		},
+	})
 }
 
-// squash has the function know that nobody waits for its answer: the connection's half is closed, and Go's context of the request
-// ends. Its answer, or the connection's end, says that it works on it no more. One that goes on for too long is cut off.
+// squash has the function know that nobody waits for its answer: when it has the request, the connection's half is closed, and Go's
+// context of the request ends. Its answer, or the connection's end, says that it works on it no more. One that goes on for too long is
+// cut off.
 func (c *connection) squash() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.squashed = time.AfterFunc(squashTimeout, c.end)
-	c.halfClose()
+	c.late = time.AfterFunc(squashTimeout, c.end)
+	switch {
+	case !c.got:
+		c.end()
+	case c.written:
+		c.halfClose()
+	}
 }
 
-// halfClose does it, if there is a connection; the caller holds mu.
+// halfClose does it; the caller holds mu.
 func (c *connection) halfClose() {
-	if c.writing == nil || c.writing.CloseWrite() != nil {
+	if c.half == nil || c.half.CloseWrite() != nil {
 		c.end()
 	}
 }
 
-// close lets go of it.
-func (c *connection) close() {
+// close lets go of it, and tells whether the program had the request.
+func (c *connection) close() (got bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.end()
-	if c.squashed != nil {
-		c.squashed.Stop()
+	if c.late != nil {
+		c.late.Stop()
 	}
+	return c.got
 }
 
 // forwardAhead hands the request of an attempt to an instance. One that was squashed, and has not answered, may work on: it is
@@ -115,15 +134,14 @@ func (c *connection) close() {
 func (in *Ingress) forwardAhead(ctx context.Context, p *parked, instance string, forward func(context.Context) error) error {
 	c := &connection{}
 	ctx = c.watched(ctx)
-	defer c.close()
 	if !p.attempt.Begin(c.squash) {
+		c.close()
 		return attempt.ErrSquashed
 	}
 	err := forward(ctx)
-	if !p.attempt.IsSquashed() {
+	if got := c.close(); !p.attempt.IsSquashed() {
 		return err
-	}
-	if err != nil && !isUndelivered(err) {
+	} else if got && err != nil {
 		in.config.Log.Info("a program works on after its request was squashed, and is replaced", "function", p.function.GetName(),
 			"instance", instance, "error", err)
 		in.config.Instances.Replace(instance)

@@ -9,7 +9,6 @@ import (
 	"context"
 	"log/slog"
 	"net/http"
-	"sync"
 	"time"
 
 	"go.opentelemetry.io/otel"
@@ -104,7 +103,7 @@ type Ingress struct {
 	pause                   time.Duration // the first between two placements of a request
 	prepared                prepared
 	slots                   *slots.Slots
-	ahead                   sync.WaitGroup // requests before their turn, and what is asked for meanwhile
+	beside                  beside
 
 	stopping context.Context
 	stop     context.CancelFunc
@@ -122,9 +121,9 @@ func New(c Config) *Ingress {
 // wait, and those that still come, with the problem DaemonStopping. Those that a
 // function or another node has go on, but for those before their turn.
 func (in *Ingress) Close() {
-	in.stop()
+	in.beside.close(in.stop)
 	in.hints.close()
-	in.ahead.Wait()
+	in.beside.running.Wait()
 }
 
 // Signals is what there was since the call before of requests that the node's instances got

@@ -10,24 +10,25 @@ import (
 	"github.com/headstart-mesh/headstart/shim/nodeapi/tracing"
 )
 
-// here binds the request to the node's own instances of a function that takes one request at a time, if there are any: whichever
-// is free first gets it, and no control plane is asked. If all are at work, it is told. Nil: there are none.
+// here binds the request to an instance of the node's own, without a question to the control plane: to the only one that there is, or
+// to whichever is free first of those that take one request at a time. Nil: there is none, or others may have more.
 func (in *Ingress) here(p *parked) *nodeapi.Bound {
-	if !p.function.GetOneAtATime() {
+	f := p.function
+	if !f.GetOneAtATime() && !f.GetOneInstance() {
 		return nil
 	}
-	all, _, free := in.slots.Load(p.function.GetName())
-	if all == 0 {
+	ids, _ := in.config.Instances.Serving(f.GetName())
+	switch {
+	case len(ids) == 0:
 		return nil
+	case f.GetOneAtATime():
+		return &nodeapi.Bound{Request: p.id, Node: in.config.Node}
 	}
-	if free == 0 && in.stopping.Err() == nil {
-		in.ahead.Go(func() { in.ask(context.Background(), &nodeapi.Activate{Function: p.function.GetName(), More: true}) })
-	}
-	return &nodeapi.Bound{Request: p.id}
+	return &nodeapi.Bound{Request: p.id, Instance: ids[0], Node: in.config.Node}
 }
 
 // take waits until an instance has no other request: the one that the request is bound to, or any of the node's. It has it until
-// free is called.
+// free is called. If all are at work, the control plane is told.
 func (in *Ingress) take(ctx context.Context, p *parked, bound string) (instance string, free func(), err error) {
 	ctx, cancel := in.waiting(ctx, p.deadline)
 	defer cancel()
@@ -36,11 +37,40 @@ func (in *Ingress) take(ctx context.Context, p *parked, bound string) (instance 
 			return "", nil, err
 		}
 	}
+	if _, _, idle := in.slots.Load(p.function.GetName()); idle == 0 && p.attempt == nil {
+		in.beside.begin(func() { in.ask(context.Background(), &nodeapi.Activate{Function: p.function.GetName(), More: true}) })
+	}
 	instance, free, err = in.slots.Take(ctx, p.function.GetName(), bound, p.attempt)
 	if isLate(ctx, err) {
 		err = busyTooLong(p.function)
 	}
 	return instance, free, err
+}
+
+// beside is what an ingress does beside the requests that its callers wait for. Its zero value is ready to use.
+type beside struct {
+	running sync.WaitGroup
+
+	mu     sync.Mutex
+	closed bool
+}
+
+// begin does something; false: the ingress is closed.
+func (b *beside) begin(do func()) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if !b.closed {
+		b.running.Go(do)
+	}
+	return !b.closed
+}
+
+// close has nothing begin any more.
+func (b *beside) close(stop func()) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.closed = true
+	stop()
 }
 
 // prepareEvery is how often a node asks for an instance of a function ahead of requests: one that had an instance then has it

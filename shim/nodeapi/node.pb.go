@@ -4059,7 +4059,9 @@ type Function struct {
 	// True when an instance takes one request at a time. Daemons see to that, so all its requests go by way of them.
 	OneAtATime bool `protobuf:"varint,261,opt,name=one_at_a_time,json=oneAtATime,proto3" json:"one_at_a_time,omitempty"`
 	// True when it may work on requests before their turn, on inputs that were guessed: instances whose sandbox is closed do.
-	RunsAhead     bool `protobuf:"varint,262,opt,name=runs_ahead,json=runsAhead,proto3" json:"runs_ahead,omitempty"`
+	RunsAhead bool `protobuf:"varint,262,opt,name=runs_ahead,json=runsAhead,proto3" json:"runs_ahead,omitempty"`
+	// True when there is one instance at most: the node that has it asks nobody where requests go.
+	OneInstance   bool `protobuf:"varint,263,opt,name=one_instance,json=oneInstance,proto3" json:"one_instance,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -4286,6 +4288,13 @@ func (x *Function) GetOneAtATime() bool {
 func (x *Function) GetRunsAhead() bool {
 	if x != nil {
 		return x.RunsAhead
+	}
+	return false
+}
+
+func (x *Function) GetOneInstance() bool {
+	if x != nil {
+		return x.OneInstance
 	}
 	return false
 }
@@ -7344,7 +7353,7 @@ const file_node_proto_rawDesc = "" +
 	"\aremoved\x18\x02 \x03(\tR\aremoved\x120\n" +
 	"\x06stores\x18\x03 \x03(\v2\x18.headstart.node.v1.StoreR\x06stores\x12\x12\n" +
 	"\x04more\x18\x04 \x01(\bR\x04more\x12C\n" +
-	"\fdestinations\x18\xfa\x01 \x03(\v2\x1e.headstart.node.v1.DestinationR\fdestinations\"\xec\b\n" +
+	"\fdestinations\x18\xfa\x01 \x03(\v2\x1e.headstart.node.v1.DestinationR\fdestinations\"\x90\t\n" +
 	"\bFunction\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1e\n" +
 	"\n" +
@@ -7382,7 +7391,8 @@ const file_node_proto_rawDesc = "" +
 	"\rone_at_a_time\x18\x85\x02 \x01(\bR\n" +
 	"oneAtATime\x12\x1e\n" +
 	"\n" +
-	"runs_ahead\x18\x86\x02 \x01(\bR\trunsAhead\x1a6\n" +
+	"runs_ahead\x18\x86\x02 \x01(\bR\trunsAhead\x12\"\n" +
+	"\fone_instance\x18\x87\x02 \x01(\bR\voneInstance\x1a6\n" +
 	"\bEnvEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\x1aA\n" +

@@ -14,3 +14,6 @@ func (s *Service) ListensBy(listen func(ctx context.Context, namespace string) (
 
 // DialsBy has streams dialled in another way, which needs no root.
 func (s *Service) DialsBy(dials func(namespace string) streams.Dial) { s.dials = dials }
+
+// ClosesBy has networks closed in another way, which needs no root.
+func (s *Service) ClosesBy(closes func(namespace string) error) { s.closes = closes }

@@ -135,6 +135,12 @@ type daemon struct {
 	nodeapi.UnimplementedSandboxesServer
 	describe func(context.Context, *nodeapi.DescribeRequest) (*nodeapi.DescribeResponse, error)
 	gone     chan *nodeapi.GoneRequest // nil: nobody listens
+	closed   chan *nodeapi.ClosedRequest
+}
+
+func (d daemon) Closed(_ context.Context, r *nodeapi.ClosedRequest) (*nodeapi.ClosedResponse, error) {
+	d.closed <- r
+	return &nodeapi.ClosedResponse{}, nil
 }
 
 func (d daemon) Gone(_ context.Context, r *nodeapi.GoneRequest) (*nodeapi.GoneResponse, error) {

@@ -18,8 +18,8 @@ import (
 	"github.com/headstart-mesh/headstart/shim/workflow/program"
 )
 
-// aheadMost is how many calls ahead of a run's own are looked at.
-const aheadMost = 16
+// aheadMost is how many calls ahead of a run's own are looked at, and aheadLeast how many are left of them when further ones are.
+const aheadMost, aheadLeast = 16, 8
 
 // Why attempts are squashed.
 const (
@@ -29,7 +29,7 @@ const (
 	squashedIdle   = "idle"   // its turn came before an instance was free
 )
 
-// guess is what was guessed of a call, once: it is not to change while the run lasts.
+// guess is what was guessed of a call. It is not to change while the run lasts, unless the call itself has been answered.
 type guess struct {
 	key    memo.Key
 	answer program.Answer
@@ -46,15 +46,14 @@ func (g guesses) Case(task string, route uint64) (chosen int, known bool) {
 
 // Answer implements program.Guesses.
 func (g guesses) Answer(step *program.Step) (program.Answer, bool) {
-	if w := g.early[step.ID]; w != nil && w.answer != nil && same(w.step, step) {
-		return *w.answer, true
-	}
 	key := memo.KeyOf(step.Request)
 	if made, is := g.run.guesses[step.ID]; is && made.key == key {
 		return made.answer, made.known
 	}
 	made := guess{key: key}
-	if to := g.function(step.Host); to.err == nil {
+	if w := g.early[step.ID]; w != nil && w.answer != nil && same(w.step, step) {
+		made.answer, made.known = *w.answer, true
+	} else if to := g.function(step.Host); to.err == nil {
 		made.answer, made.known = g.owner.tables.Guess(to.of, key, time.Now())
 	}
 	g.run.guesses[step.ID] = made
@@ -98,6 +97,7 @@ func (r *run) adopt() {
 				continue
 			}
 			if !same(w.step, step) {
+				r.looked = false
 				r.squash(w, squashedWrong)
 				continue
 			}
@@ -106,7 +106,7 @@ func (r *run) adopt() {
 				continue
 			}
 			delete(r.early, step.ID)
-			r.under[step.ID] = w
+			r.under[step.ID], r.begun[step.ID] = w, true
 			r.owner.config.Metrics.attempted(r.request.Workflow.GetName(), adopted)
 			if w.answer != nil {
 				r.state, again = r.commit(w), true
@@ -131,11 +131,44 @@ func (r *run) squash(w *work, why string) {
 	r.owner.config.Metrics.attempted(r.request.Workflow.GetName(), why)
 }
 
+// heard compares an answer with what was guessed of it: what was made of another guess is looked at again.
+func (r *run) heard(w *work) {
+	made, is := r.guesses[w.step.ID]
+	if is && made.known && w.answer.Err == nil && memo.Same(made.answer, *w.answer) {
+		return
+	}
+	r.guesses[w.step.ID] = guess{key: memo.KeyOf(w.step.Request), answer: *w.answer, known: w.answer.Err == nil}
+	r.looked = r.looked && !r.speculates
+}
+
+// lookAhead looks ahead when it is the namespace's turn to compute, if there is something else to see than before: an answer was not
+// the one that was guessed, or the run comes to where nobody looked. A run whose functions may not run ahead is looked at when it
+// begins, and when it has come by a switch.
+func (r *run) lookAhead(ctx context.Context) error {
+	left := slices.DeleteFunc(r.ahead, func(s *program.Step) bool { return r.begun[s.ID] })
+	choices := len(r.state.Choices())
+	if further := r.full && len(left) < aheadLeast; r.looked && !further && (r.speculates || choices == r.choices) {
+		r.ahead = left
+		r.runAhead(ctx)
+		return nil
+	}
+	leave, err := r.owner.turns.Wait(ctx)
+	if err != nil {
+		return err
+	}
+	defer leave()
+	r.looked, r.choices = true, choices
+	r.ahead = r.state.Ahead(guesses{r}, aheadMost, time.Now())
+	r.full = len(r.ahead) == aheadMost
+	r.runAhead(ctx)
+	return nil
+}
+
 // runAhead has those calls be at work that the run is likely to come to, and no others. Those that are not at work get an instance, at
 // least.
-func (r *run) runAhead(ctx context.Context, ahead []*program.Step) {
+func (r *run) runAhead(ctx context.Context) {
 	wanted, depth := map[uint64]*program.Step{}, r.compiled.load.depth()
-	for _, step := range ahead {
+	for _, step := range r.ahead {
 		if step.Host == "" {
 			continue
 		}
@@ -147,6 +180,7 @@ func (r *run) runAhead(ctx context.Context, ahead []*program.Step) {
 			r.prepared[step.Host] = true
 			r.calls.Go(func() { r.prepare(ctx, to.f.GetName()) })
 		}
+		r.speculates = r.speculates || to.f.GetRunsAhead()
 		if to.f.GetRunsAhead() && step.Request != nil && !step.Later && !r.failed[step.ID] && len(wanted) < depth {
 			wanted[step.ID] = step
 		}

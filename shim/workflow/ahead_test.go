@@ -179,7 +179,10 @@ func TestASwitchIsGuessed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		times := 0
 		n := newAhead(t, map[string]func(string) string{"left": adds("left"), "right": adds("right"),
-			"dice": func(string) string { times++; return fmt.Sprintf(`{"n":%d,"way":%q}`, times, []string{"right", "left"}[min(times, 10)/10]) }})
+			"dice": func(string) string {
+				times++
+				return fmt.Sprintf(`{"n":%d,"way":%q}`, times, []string{"right", "left"}[min(times, 10)/10])
+			}})
 		dice, left, right := task("dice"), task("left"), task("right")
 		for _, side := range []*nodeapi.Task{left, right} {
 			side.InputFrom, side.Then = "$workflow.input", "end"
@@ -271,4 +274,3 @@ func randomTasks(r *rand.Rand, path string, n, deep int) (tasks []*nodeapi.Task)
 	}
 	return tasks
 }
-

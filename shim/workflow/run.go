@@ -32,8 +32,15 @@ type run struct {
 	prepared map[string]bool  // by host
 	known    map[string]found // by host
 	under    map[uint64]*work // calls whose turn it is, by their steps
+	begun    map[uint64]bool  // those whose turn has come
 	early    map[uint64]*work // calls before their turn
 	guesses  map[uint64]guess // what was guessed, by step
+
+	// ahead are the calls that the run is likely to come to. looked: they are known, as they were after so many choices; full: there
+	// may be more of them. speculates: some are of functions that may run ahead.
+	ahead                    []*program.Step
+	looked, full, speculates bool
+	choices                  int
 
 	calls   sync.WaitGroup
 	answers chan came
@@ -48,23 +55,20 @@ type came struct {
 
 func newRun(o *Owner, c compiled, q Request) *run {
 	return &run{owner: o, compiled: c, request: q, namespace: namespaceOf(q.Workflow.GetName()), prepared: map[string]bool{},
-		known: map[string]found{}, under: map[uint64]*work{}, early: map[uint64]*work{}, guesses: map[uint64]guess{},
+		known: map[string]found{}, under: map[uint64]*work{}, begun: map[uint64]bool{}, early: map[uint64]*work{}, guesses: map[uint64]guess{},
 		answers: make(chan came), failed: map[uint64]bool{}}
 }
 
-// turn goes on to another state, when it is the namespace's turn to compute. What lies ahead of it is looked at, too.
-func (r *run) turn(ctx context.Context, next func() *program.State) (ahead []*program.Step, err error) {
+// turn goes on to another state, when it is the namespace's turn to compute.
+func (r *run) turn(ctx context.Context, next func() *program.State) error {
 	leave, err := r.owner.turns.Wait(ctx)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	defer leave()
 	r.state = next()
 	r.adopt()
-	if err := r.keep(max(r.state.Memory(), leastMemory)); err != nil {
-		return nil, err
-	}
-	return r.state.Ahead(guesses{r}, aheadMost, time.Now()), nil
+	return r.keep(max(r.state.Memory(), leastMemory))
 }
 
 // keep has the run count for so many bytes.
@@ -93,14 +97,16 @@ func (r *run) finish(ctx context.Context, input any) (any, *program.Fault, error
 	defer cancel()
 	timer := time.NewTimer(0)
 	defer timer.Stop()
-	ahead, err := r.turn(ctx, func() *program.State { return r.compiled.program.Start(r.request.ID, input, time.Now()) })
+	err := r.turn(ctx, func() *program.State { return r.compiled.program.Start(r.request.ID, input, time.Now()) })
 	for err == nil {
 		if output, fault, ended := r.state.Ended(); ended {
 			r.compiled.predictor.Feed(r.state.Choices())
 			return output, fault, nil
 		}
-		r.begin(ctx)
-		r.runAhead(ctx, ahead)
+		r.begin(ctx) // before anything else: it waits for nothing but this
+		if err = r.lookAhead(ctx); err != nil {
+			break
+		}
 		var elapsed <-chan time.Time
 		if at := r.state.Deadline(); !at.IsZero() {
 			timer.Reset(time.Until(at))
@@ -108,9 +114,10 @@ func (r *run) finish(ctx context.Context, input any) (any, *program.Fault, error
 		}
 		select {
 		case c := <-r.answers:
-			ahead, err = r.turn(ctx, func() *program.State { return r.came(c) })
+			err = r.turn(ctx, func() *program.State { return r.came(c) })
 		case <-elapsed:
-			ahead, err = r.turn(ctx, func() *program.State { return r.state.Elapse(time.Now()) })
+			r.looked = false
+			err = r.turn(ctx, func() *program.State { return r.state.Elapse(time.Now()) })
 		case <-ctx.Done():
 			err = context.Cause(ctx)
 		}
@@ -128,7 +135,7 @@ func (r *run) begin(ctx context.Context) {
 				all, turns, _ := r.request.Load(to.f.GetName())
 				r.compiled.load.seen(all, turns)
 			}
-			r.under[step.ID] = r.start(ctx, step, nil)
+			r.under[step.ID], r.begun[step.ID] = r.start(ctx, step, nil), true
 		}
 	}
 	for id, w := range r.under {
@@ -143,6 +150,7 @@ func (r *run) begin(ctx context.Context) {
 func (r *run) came(c came) *program.State {
 	w := c.work
 	w.answer = &c.answer
+	r.heard(w)
 	switch {
 	case r.under[w.step.ID] == w:
 		return r.commit(w)

@@ -73,10 +73,10 @@ func (n *node) Ready(_ context.Context, id string) (sandboxes.Endpoint, error) {
 	return sandboxes.Endpoint{}, problem.InstanceGone()
 }
 
-func (n *node) Inputs(id string) (*staging.Dir, bool)          { return n.inputs[id], true }
+func (n *node) Inputs(id string) (*staging.Dir, bool)            { return n.inputs[id], true }
 func (n *node) Serving(string) (ids []string, _ <-chan struct{}) { return nil, nil }
-func (n *node) IsClosed(string) bool                           { return false }
-func (n *node) Replace(string)                                 {}
+func (n *node) IsClosed(string) bool                             { return false }
+func (n *node) Replace(string)                                   {}
 
 // newNode runs the two functions first and next by the same program.
 func newNode(t *testing.T, program ...string) *node {

@@ -94,7 +94,7 @@ func main() {
 		} else {
 			c.Close()
 		}
-		_, _ = io.WriteString(w, said)
+		_ = json.NewEncoder(w).Encode(map[string]string{"said": said})
 	})
 	http.HandleFunc("/exit", func(_ http.ResponseWriter, r *http.Request) {
 		code, _ := strconv.Atoi(r.URL.Query().Get("code")) // 0 if it is none

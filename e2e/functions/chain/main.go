@@ -1,0 +1,49 @@
+// Command chain is a sample function of a workflow's that stands for work without doing any: it waits for about WORK (9ms), and answers
+// a way to go. That is x, but in the share of requests that one with {"branch": true} says as "miss": then it is y.
+package main
+
+import (
+	"encoding/json"
+	"log"
+	"math/rand/v2"
+	"net/http"
+	"os"
+	"time"
+)
+
+const (
+	// work is the share of FaaSChain's functions in the time of its applications (SpecFaaS, figure 3 and table I).
+	work = 9 * time.Millisecond
+	// jitter is the standard deviation of the work, as a share of it.
+	jitter = 0.1
+)
+
+func main() {
+	typical, err := time.ParseDuration(os.Getenv("WORK"))
+	if err != nil {
+		typical = work
+	}
+	http.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
+		var said struct {
+			Miss   float64 `json:"miss"`
+			Branch bool    `json:"branch"`
+		}
+		if err := json.NewDecoder(r.Body).Decode(&said); err != nil {
+			http.Error(w, err.Error(), http.StatusBadRequest)
+			return
+		}
+		select {
+		case <-time.After(time.Duration(float64(typical) * (1 + jitter*rand.NormFloat64()))):
+		case <-r.Context().Done():
+			return
+		}
+		way := "x"
+		if said.Branch && rand.Float64() < said.Miss {
+			way = "y"
+		}
+		w.Header().Set("Content-Type", "application/json")
+		_ = json.NewEncoder(w).Encode(map[string]string{"way": way}) // the caller is gone if this fails
+	})
+	server := &http.Server{Addr: ":" + os.Getenv("PORT"), ReadHeaderTimeout: time.Minute}
+	log.Fatal(server.ListenAndServe())
+}

@@ -1,0 +1,227 @@
+// Command bench-speculation measures what it is worth that a workflow's functions work before their turn.
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net/http"
+	"net/netip"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/headstart-mesh/headstart/e2e/cache"
+	"github.com/headstart-mesh/headstart/e2e/result"
+	"github.com/headstart-mesh/headstart/e2e/speculation"
+	"github.com/headstart-mesh/headstart/e2e/testbed"
+	"github.com/headstart-mesh/headstart/filters/filterapi"
+)
+
+const (
+	// repetitions of each point that is measured.
+	repetitions = 100
+	seed        = 20261127
+	image       = "headstart.local/chain:1"
+	// warmUps are requests of each kind that are not measured: functions start, and tables are filled.
+	warmUps = 5
+	// work and jitter are what the functions take (e2e/functions/chain).
+	work, jitter = 9 * time.Millisecond, 0.1
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	defer stop()
+	o := result.Options{Repetitions: repetitions, Seed: seed}
+	benchmark.Flags(flag.CommandLine, &o)
+	flag.Parse()
+	open := func(o result.Options) (*bench, func() error, error) { return open(ctx, o) }
+	if _, err := benchmark.Run(ctx, os.Stdout, o, open); err != nil {
+		fmt.Fprintln(os.Stderr, "bench-speculation:", err)
+		os.Exit(1)
+	}
+}
+
+// benchmark has the parts in their order.
+var benchmark = result.Bench[*bench, cache.Point, speculation.Results]{
+	Name:   "speculation",
+	Parts:  []result.Step[*bench, cache.Point]{{Name: speculation.Latency, Run: (*bench).latency}},
+	Limits: speculation.Limits,
+	Table:  cache.Table,
+}
+
+// bench is what the parts share.
+type bench struct {
+	result.Options
+	bed *testbed.Bed
+}
+
+// The ends of names: of functions that work in their turn, and of those that may run ahead.
+const (
+	inTurn = ""
+	ahead  = "-ahead"
+)
+
+func open(ctx context.Context, o result.Options) (*bench, func() error, error) {
+	if os.Geteuid() != 0 {
+		return nil, nil, errors.New("network namespaces and containers need root")
+	}
+	dir := filepath.Join(o.Out, "speculation")
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return nil, nil, err
+	}
+	bed, err := testbed.Open(ctx, testbed.Config{Name: "hsspec", BinDir: o.Bin, WorkDir: dir, Subnet: netip.MustParsePrefix("10.246.0.0/16"),
+		Progress: result.Progress})
+	if err != nil {
+		return nil, nil, err
+	}
+	b := &bench{Options: o, bed: bed}
+	if err := b.deploy(ctx); err != nil {
+		return nil, nil, errors.Join(err, bed.Close())
+	}
+	return b, bed.Close, nil
+}
+
+// deploy deploys all apps, once with functions that work in their turn, and once with functions that may run ahead.
+func (b *bench) deploy(ctx context.Context) error {
+	if err := b.bed.ImportImage(ctx, image); err != nil {
+		return err
+	}
+	var functions []testbed.Function
+	var workflows []string
+	for _, app := range speculation.Apps {
+		for _, suffix := range []string{inTurn, ahead} {
+			path, detours := app.Names()
+			for _, name := range append(path, detours...) {
+				f := testbed.Function{Name: name + suffix, Image: image, Node: testbed.Edge, Annotations: map[string]string{filterapi.AnnotationScaleToZero: "1h"}}
+				if suffix == ahead {
+					f.Annotations[filterapi.AnnotationSpeculation] = "allowed"
+				}
+				functions = append(functions, f)
+			}
+			workflows = append(workflows, fmt.Sprintf(
+				"apiVersion: headstart.dev/v1alpha1\nkind: Workflow\nmetadata: { name: %s%s }\nspec:\n  document: { dsl: '1.0.0', namespace: default, name: %s, version: '1.0.0' }\n  do:\n%s",
+				app.Name, suffix, app.Name, app.Tasks(suffix)))
+		}
+	}
+	if err := b.bed.Apply(ctx, functions...); err != nil {
+		return err
+	}
+	_, err := b.bed.Client().Apply(ctx, strings.NewReader(strings.Join(workflows, "---\n")))
+	return err
+}
+
+// ask sends a request by the gateway, and returns what it answers.
+func (b *bench) ask(ctx context.Context, function string, body any) (map[string]any, error) {
+	sent, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	r, err := b.bed.Request(ctx, http.MethodPost, testbed.Edge, function, "/")
+	if err != nil {
+		return nil, err
+	}
+	r.Body, r.ContentLength = io.NopCloser(bytes.NewReader(sent)), int64(len(sent))
+	a, err := testbed.Do(r)
+	if err != nil {
+		return nil, err
+	}
+	var said map[string]any
+	if a.Code != http.StatusOK {
+		return nil, fmt.Errorf("%s answers %d: %s", function, a.Code, a.Body)
+	}
+	return said, json.Unmarshal(a.Body, &said)
+}
+
+// plain calls an app's functions one after the other, as a client without workflows does.
+func (b *bench) plain(ctx context.Context, app speculation.App, miss float64) error {
+	path, detours := app.Names()
+	decides := map[int]int{}
+	for i, place := range app.Decides() {
+		decides[place] = i + 1
+	}
+	var way any
+	call := func(name string, branch bool) error {
+		said, err := b.ask(ctx, name, map[string]any{"miss": miss, "way": way, "branch": branch})
+		way = said["way"]
+		return err
+	}
+	for i, name := range path {
+		branch := decides[i]
+		if err := call(name, branch > 0); err != nil {
+			return err
+		}
+		if branch > 0 && branch <= len(detours) && way == "y" {
+			if err := call(detours[branch-1], false); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// The columns.
+const (
+	plainClient = "client ms"
+	sequential  = "in turn ms"
+	early       = "ahead ms"
+	ideal       = "ideal ms"
+)
+
+// latency measures one request at a time, with the three alternating.
+func (b *bench) latency(ctx context.Context, part *speculation.Part) error {
+	r := rand.New(rand.NewPCG(b.Seed, 0))
+	sums := map[string]float64{}
+	for _, hit := range speculation.Hits {
+		miss := speculation.Miss(hit)
+		for _, app := range speculation.Apps {
+			result.Progress(fmt.Sprintf("%s, %d %% of guesses right", app.Name, hit))
+			p := cache.Point{Case: fmt.Sprintf("%s, %d %%", app.Name, hit)}
+			ways := []struct {
+				column string
+				run    func() error
+			}{
+				{plainClient, func() error { return b.plain(ctx, app, miss) }},
+				{sequential, func() error { _, err := b.ask(ctx, app.Name+inTurn, map[string]any{"miss": miss}); return err }},
+				{early, func() error { _, err := b.ask(ctx, app.Name+ahead, map[string]any{"miss": miss}); return err }},
+			}
+			took := make([]time.Duration, len(ways))
+			for n := range warmUps + b.Repetitions {
+				for i, way := range ways {
+					began := time.Now()
+					if err := way.run(); err != nil {
+						return err
+					}
+					if n >= warmUps {
+						took[i] += time.Since(began)
+					}
+				}
+			}
+			for i, way := range ways {
+				p.Values = append(p.Values, cache.Value{Name: way.column, Value: milliseconds(took[i]) / float64(b.Repetitions)})
+			}
+			p.Values = append(p.Values, cache.Value{Name: ideal, Value: milliseconds(app.Ideal(r, hit, func() time.Duration {
+				return time.Duration(float64(work) * (1 + jitter*r.NormFloat64()))
+			}))})
+			part.Points = append(part.Points, p)
+			share := 1 / float64(len(speculation.Apps))
+			sums[fmt.Sprintf(speculation.OfIdeal, hit)] += share * p.Of(ideal) / p.Of(early)
+			sums[fmt.Sprintf(speculation.Speedup, hit)] += share * p.Of(sequential) / p.Of(early)
+			sums[speculation.SequentialVsPlain] += share / float64(len(speculation.Hits)) * p.Of(sequential) / p.Of(plainClient)
+		}
+	}
+	for name, v := range sums {
+		part.Figures[name] = v
+	}
+	return nil
+}
+
+func milliseconds(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
