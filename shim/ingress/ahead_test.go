@@ -190,9 +190,9 @@ func TestAProgramThatMayWorkOn(t *testing.T) {
 func TestAttemptsThatWait(t *testing.T) {
 	f := newFunction()
 	r := newRig(t, f.ServeHTTP)
-	works, waits, left := r.ahead(t), attempted{}, attempted{}
+	works := r.ahead(t)
 	<-f.began
-	waits, left = r.ahead(t), r.ahead(t)
+	waits, left := r.ahead(t), r.ahead(t)
 	waits.Squash()
 	if a := <-waits.answered; a.Failed == nil {
 		t.Errorf("%+v", a)

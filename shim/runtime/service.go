@@ -24,12 +24,12 @@ import (
 	"github.com/containerd/typeurl/v2"
 	"google.golang.org/protobuf/types/known/emptypb"
 
-	"github.com/headstart-mesh/headstart/shim/gate"
 	"github.com/headstart-mesh/headstart/shim/nodeapi"
 	"github.com/headstart-mesh/headstart/shim/nodeapi/descriptors"
 	"github.com/headstart-mesh/headstart/shim/nodeapi/endpoints"
 	"github.com/headstart-mesh/headstart/shim/nodeapi/streams"
 	"github.com/headstart-mesh/headstart/shim/nodeapi/tracing"
+	"github.com/headstart-mesh/headstart/shim/runtime/gate"
 	"github.com/headstart-mesh/headstart/shim/runtime/notify"
 	"github.com/headstart-mesh/headstart/shim/runtime/spec"
 )

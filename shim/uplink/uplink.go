@@ -92,8 +92,10 @@ type Uplink struct {
 	journal  journal
 	load     map[string]int32
 	seen     map[string]bool // functions that requests pass by the daemon to
-	// loads counts the changes of load and seen.
+	// loads counts the changes of load and seen. waking: they are told in a moment. busy are the functions that were told last.
 	loads               int
+	waking              bool
+	busy                map[string]bool
 	roundTrips, signals measured
 	words               words
 }
@@ -228,7 +230,7 @@ func (u *Uplink) Confirmed(id int64) {
 }
 
 // Hold adds delta to the number of requests that the node has in its hands for the
-// function and tells the control planes, which stop no instance meanwhile.
+// function and tells the control planes, which stop no instance meanwhile: at once if the function had none.
 func (u *Uplink) Hold(function string, delta int32) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -236,6 +238,23 @@ func (u *Uplink) Hold(function string, delta int32) {
 		delete(u.load, function)
 	}
 	u.loads++
+	switch busy := u.load[function] > 0; {
+	case busy && !u.busy[function]: // it is not to be stopped now
+		u.wake()
+	case !u.waking:
+		u.waking = true
+		time.AfterFunc(loadPause, u.tellLoad)
+	}
+}
+
+// loadPause is how long other changes of the load wait for further ones: the idle window is a second at least.
+const loadPause = 100 * time.Millisecond
+
+// tellLoad tells the changes that have waited.
+func (u *Uplink) tellLoad() {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.waking = false
 	u.wake()
 }
 
@@ -345,6 +364,10 @@ func (u *Uplink) loadMessage() *nodeapi.NodeMessage {
 	}
 	for f := range u.seen {
 		l.InFlight[f]++
+	}
+	u.busy = make(map[string]bool, len(l.InFlight))
+	for f := range l.InFlight {
+		u.busy[f] = true
 	}
 	return &nodeapi.NodeMessage{Kind: &nodeapi.NodeMessage_Load{Load: l}}
 }

@@ -77,14 +77,31 @@ func (r *run) function(host string) found {
 	return to
 }
 
-// revision is of all that the control plane says of a function.
-func revision(f *nodeapi.Function) string {
-	b, err := proto.MarshalOptions{Deterministic: true}.Marshal(f)
-	if err != nil {
-		return "" // of no message that was unmarshalled
+// revisions are of functions as the control plane has said them last.
+type revisions struct {
+	mu sync.Mutex
+	of map[*nodeapi.Function]string
+}
+
+// get returns the digest of all that is said of a function.
+func (r *revisions) get(f *nodeapi.Function) string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	known, is := r.of[f]
+	if !is {
+		b, _ := proto.MarshalOptions{Deterministic: true}.Marshal(f) // no message of the wire fails
+		sum := sha256.Sum256(b)
+		known = hex.EncodeToString(sum[:])
+		r.of[f] = known
 	}
-	sum := sha256.Sum256(b)
-	return hex.EncodeToString(sum[:])
+	return known
+}
+
+// set forgets the functions of before.
+func (r *revisions) set() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.of = map[*nodeapi.Function]string{}
 }
 
 // adopt has calls whose turn has come go on that have begun before it.

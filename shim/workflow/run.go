@@ -197,7 +197,7 @@ func (r *run) find(ctx context.Context, host string) found {
 		}
 		return found{err: err}
 	}
-	return found{f: f, of: memo.Of{Namespace: r.namespace, Function: f.GetName(), Revision: revision(f)}}
+	return found{f: f, of: memo.Of{Namespace: r.namespace, Function: f.GetName(), Revision: r.owner.revisions.get(f)}}
 }
 
 // work is a call at work, or done.

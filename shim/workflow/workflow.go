@@ -52,6 +52,8 @@ type Owner struct {
 	turns  *fair.Places // those that compute
 	tables *memo.Tables
 
+	revisions revisions
+
 	mu       sync.Mutex
 	programs map[string]compiled // by the workflow's name
 }
@@ -68,7 +70,7 @@ type compiled struct {
 // New returns an owner of no runs.
 func New(c Config) *Owner {
 	return &Owner{config: c, programs: map[string]compiled{}, memory: &memory{share: fair.NewShare(memoryOfNode)},
-		turns: fair.NewPlaces(int64(max(2, runtime.GOMAXPROCS(0)))), tables: memo.New()}
+		turns: fair.NewPlaces(int64(max(2, runtime.GOMAXPROCS(0)))), tables: memo.New(), revisions: revisions{of: map[*nodeapi.Function]string{}}}
 }
 
 // Request is one that a workflow is to answer.
@@ -143,6 +145,7 @@ func (o *Owner) program(f *nodeapi.Function) (compiled, error) {
 
 // Set forgets the programs of workflows that are not among the functions any more.
 func (o *Owner) Set(all []*nodeapi.Function) {
+	o.revisions.set()
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	kept := make(map[string]compiled, len(o.programs))

@@ -1,5 +1,5 @@
 // Command chain is a sample function of a workflow's that stands for work without doing any: it waits for about WORK (9ms), and answers
-// a way to go. That is x, but in the share of requests that one with {"branch": true} says as "miss": then it is y.
+// a way to go. That is x, but for the share miss=N of its baggage (W3C) of the requests with {"branch": true}: then it is y.
 package main
 
 import (
@@ -8,6 +8,8 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"os"
+	"strconv"
+	"strings"
 	"time"
 )
 
@@ -16,6 +18,8 @@ const (
 	work = 9 * time.Millisecond
 	// jitter is the standard deviation of the work, as a share of it.
 	jitter = 0.1
+	// took is the answer's header with how long the work took.
+	took = "X-Took"
 )
 
 func main() {
@@ -24,9 +28,9 @@ func main() {
 		typical = work
 	}
 	http.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
+		began := time.Now()
 		var said struct {
-			Miss   float64 `json:"miss"`
-			Branch bool    `json:"branch"`
+			Branch bool `json:"branch"`
 		}
 		if err := json.NewDecoder(r.Body).Decode(&said); err != nil {
 			http.Error(w, err.Error(), http.StatusBadRequest)
@@ -38,10 +42,12 @@ func main() {
 			return
 		}
 		way := "x"
-		if said.Branch && rand.Float64() < said.Miss {
+		miss, _ := strconv.ParseFloat(strings.TrimPrefix(r.Header.Get("Baggage"), "miss="), 64) // 0 if it is none
+		if said.Branch && rand.Float64() < miss {
 			way = "y"
 		}
 		w.Header().Set("Content-Type", "application/json")
+		w.Header().Set(took, time.Since(began).String())
 		_ = json.NewEncoder(w).Encode(map[string]string{"way": way}) // the caller is gone if this fails
 	})
 	server := &http.Server{Addr: ":" + os.Getenv("PORT"), ReadHeaderTimeout: time.Minute}

@@ -32,9 +32,11 @@ const (
 	seed        = 20261127
 	image       = "headstart.local/chain:1"
 	// warmUps are requests of each kind that are not measured: functions start, and tables are filled.
-	warmUps = 5
-	// work and jitter are what the functions take (e2e/functions/chain).
-	work, jitter = 9 * time.Millisecond, 0.1
+	warmUps = 15
+	// leastHit is the share of right guesses of which one way is as likely as the other, in percent.
+	leastHit = 50
+	// tookHeader is the answer's header with how long a function worked (e2e/functions/chain).
+	tookHeader = "X-Took"
 )
 
 func main() {
@@ -62,6 +64,8 @@ var benchmark = result.Bench[*bench, cache.Point, speculation.Results]{
 type bench struct {
 	result.Options
 	bed *testbed.Bed
+	// times are how long functions have worked for a client that calls them one after the other.
+	times []time.Duration
 }
 
 // The ends of names: of functions that work in their turn, and of those that may run ahead.
@@ -120,7 +124,7 @@ func (b *bench) deploy(ctx context.Context) error {
 }
 
 // ask sends a request by the gateway, and returns what it answers.
-func (b *bench) ask(ctx context.Context, function string, body any) (map[string]any, error) {
+func (b *bench) ask(ctx context.Context, function, baggage string, body any) (map[string]any, error) {
 	sent, err := json.Marshal(body)
 	if err != nil {
 		return nil, err
@@ -129,6 +133,7 @@ func (b *bench) ask(ctx context.Context, function string, body any) (map[string]
 	if err != nil {
 		return nil, err
 	}
+	r.Header.Set("Baggage", baggage)
 	r.Body, r.ContentLength = io.NopCloser(bytes.NewReader(sent)), int64(len(sent))
 	a, err := testbed.Do(r)
 	if err != nil {
@@ -138,11 +143,14 @@ func (b *bench) ask(ctx context.Context, function string, body any) (map[string]
 	if a.Code != http.StatusOK {
 		return nil, fmt.Errorf("%s answers %d: %s", function, a.Code, a.Body)
 	}
+	if took, err := time.ParseDuration(a.Header.Get(tookHeader)); err == nil {
+		b.times = append(b.times, took)
+	}
 	return said, json.Unmarshal(a.Body, &said)
 }
 
 // plain calls an app's functions one after the other, as a client without workflows does.
-func (b *bench) plain(ctx context.Context, app speculation.App, miss float64) error {
+func (b *bench) plain(ctx context.Context, app speculation.App, miss string) error {
 	path, detours := app.Names()
 	decides := map[int]int{}
 	for i, place := range app.Decides() {
@@ -150,7 +158,7 @@ func (b *bench) plain(ctx context.Context, app speculation.App, miss float64) er
 	}
 	var way any
 	call := func(name string, branch bool) error {
-		said, err := b.ask(ctx, name, map[string]any{"miss": miss, "way": way, "branch": branch})
+		said, err := b.ask(ctx, name, miss, map[string]any{"way": way, "branch": branch})
 		way = said["way"]
 		return err
 	}
@@ -181,23 +189,29 @@ func (b *bench) latency(ctx context.Context, part *speculation.Part) error {
 	r := rand.New(rand.NewPCG(b.Seed, 0))
 	sums := map[string]float64{}
 	for _, hit := range speculation.Hits {
-		miss := speculation.Miss(hit)
 		for _, app := range speculation.Apps {
 			result.Progress(fmt.Sprintf("%s, %d %% of guesses right", app.Name, hit))
 			p := cache.Point{Case: fmt.Sprintf("%s, %d %%", app.Name, hit)}
+			flow := func(name string) func(miss string) error {
+				return func(miss string) error { _, err := b.ask(ctx, name, "", map[string]any{"miss": miss}); return err }
+			}
 			ways := []struct {
 				column string
-				run    func() error
+				run    func(miss string) error
 			}{
-				{plainClient, func() error { return b.plain(ctx, app, miss) }},
-				{sequential, func() error { _, err := b.ask(ctx, app.Name+inTurn, map[string]any{"miss": miss}); return err }},
-				{early, func() error { _, err := b.ask(ctx, app.Name+ahead, map[string]any{"miss": miss}); return err }},
+				{plainClient, func(miss string) error { return b.plain(ctx, app, miss) }},
+				{sequential, flow(app.Name + inTurn)}, {early, flow(app.Name + ahead)},
 			}
 			took := make([]time.Duration, len(ways))
+			b.times = nil
 			for n := range warmUps + b.Repetitions {
+				miss := speculation.Miss(hit)
+				if n < warmUps { // what is rare is to be known, too
+					miss = speculation.Miss(leastHit)
+				}
 				for i, way := range ways {
 					began := time.Now()
-					if err := way.run(); err != nil {
+					if err := way.run(fmt.Sprint("miss=", miss)); err != nil {
 						return err
 					}
 					if n >= warmUps {
@@ -208,9 +222,7 @@ func (b *bench) latency(ctx context.Context, part *speculation.Part) error {
 			for i, way := range ways {
 				p.Values = append(p.Values, cache.Value{Name: way.column, Value: milliseconds(took[i]) / float64(b.Repetitions)})
 			}
-			p.Values = append(p.Values, cache.Value{Name: ideal, Value: milliseconds(app.Ideal(r, hit, func() time.Duration {
-				return time.Duration(float64(work) * (1 + jitter*r.NormFloat64()))
-			}))})
+			p.Values = append(p.Values, cache.Value{Name: ideal, Value: milliseconds(app.Ideal(r, hit, b.times))})
 			part.Points = append(part.Points, p)
 			share := 1 / float64(len(speculation.Apps))
 			sums[fmt.Sprintf(speculation.OfIdeal, hit)] += share * p.Of(ideal) / p.Of(early)
