@@ -68,7 +68,22 @@ func (k *taking) take(name, bound string, a *attempt.Attempt) {
 	synctest.Wait()
 }
 
-func (k *taking) order() string { return strings.Join(k.got, " ") }
+func (k *taking) order() string {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return strings.Join(k.got, " ")
+}
+
+// frees gives back what some have got.
+func (k *taking) frees(names ...string) {
+	for _, name := range names {
+		k.mu.Lock()
+		free := k.free[name]
+		k.mu.Unlock()
+		free()
+		synctest.Wait()
+	}
+}
 
 // Each instance has one request. Those who wait get the next one that is free in the order in which they came, requests in their turn
 // first; what is bound to an instance that takes no other requests gets that.
@@ -90,18 +105,14 @@ func TestOneAtATime(t *testing.T) {
 		if all, turns, free := k.slots.Load(function); all != 2 || turns != 2 || free != 0 {
 			t.Errorf("%d instances, %d at work, %d free", all, turns, free)
 		}
-		k.free["b"]()
-		synctest.Wait()
+		k.frees("b")
 		have.set("1", "2", "3")
 		synctest.Wait()
-		k.free["a"]()
-		synctest.Wait()
+		k.frees("a")
 		if k.order() != "a=1 b=2 bound=old c=2 d=3 ahead=1" {
 			t.Fatal(k.order())
 		}
-		for _, name := range []string{"c", "d", "ahead", "bound"} {
-			k.free[name]()
-		}
+		k.frees("c", "d", "ahead", "bound")
 		if all, turns, free := k.slots.Load(function); all != 3 || turns != 0 || free != 3 {
 			t.Errorf("%d instances, %d at work, %d free", all, turns, free)
 		}
@@ -129,16 +140,11 @@ func TestTurnsGoFirst(t *testing.T) {
 		if !early.IsSquashed() || adopted.IsSquashed() || waits.IsSquashed() {
 			t.Error("the wrong one is squashed")
 		}
-		k.free["early"]()
-		synctest.Wait()
+		k.frees("early")
 		if !strings.HasSuffix(k.order(), "first=1 second=3") {
 			t.Error(k.order())
 		}
-		for _, name := range []string{"adopted", "first", "second"} {
-			k.free[name]()
-		}
-		synctest.Wait()
-		k.free["waits"]()
+		k.frees("adopted", "first", "second", "waits")
 	})
 }
 

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -209,12 +210,12 @@ func TestRunningAheadChangesNothing(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			r := rand.New(rand.NewPCG(seed, 20))
 			answers := map[string]func(string) string{}
-			changes := 0 // what functions have learned elsewhere
+			var changes atomic.Int64 // what functions have learned elsewhere
 			for i := range 6 {
 				name, kind := string(rune('a'+i)), r.IntN(3)
 				answers[name] = func(body string) string {
 					if kind == 0 {
-						return fmt.Sprint(len(body) + changes/3)
+						return fmt.Sprint(len(body) + int(changes.Load())/3)
 					}
 					return fmt.Sprintf(`{"n":%d,"of":%q}`, len(body)%(kind+1), name)
 				}
@@ -241,7 +242,7 @@ func TestRunningAheadChangesNothing(t *testing.T) {
 				if fast > slow {
 					t.Errorf("seed %d: it takes %s, in turn %s", seed, fast, slow)
 				}
-				changes++
+				changes.Add(1)
 			}
 		})
 	}

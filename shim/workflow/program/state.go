@@ -1,8 +1,6 @@
 package program
 
 import (
-	"encoding/binary"
-	"hash/fnv"
 	"maps"
 	"slices"
 	"time"
@@ -112,15 +110,22 @@ func (f *frame) forks(place uint64) bool {
 	return false
 }
 
-// mix is a hash of another one, a path and numbers (FNV-1a).
+// basis is where hashes begin (FNV-1a's offset basis).
+const basis = 14695981039346656037
+
+// mix is a hash of another one, a path and numbers.
 func mix(h uint64, path string, numbers ...int) uint64 {
-	sum := fnv.New64a()
-	b := binary.LittleEndian.AppendUint64([]byte(path), h)
-	for _, n := range numbers {
-		b = binary.LittleEndian.AppendUint64(b, uint64(n))
+	const prime = 1099511628211 // FNV-1a's
+	for i := range len(path) {
+		h = (h ^ uint64(path[i])) * prime
 	}
-	_, _ = sum.Write(b) // it has no errors
-	return sum.Sum64()
+	for _, n := range numbers {
+		for range 8 {
+			h = (h ^ uint64(byte(n))) * prime
+			n >>= 8
+		}
+	}
+	return h
 }
 
 // join is where the branches of a fork meet.
@@ -134,7 +139,7 @@ type join struct {
 func (p *Program) Start(id string, input any, now time.Time) *State {
 	s := &State{run: &run{program: p, id: id, input: input, started: now}}
 	return s.change(now, func(t *turn) {
-		root := &frame{role: ofRun, started: now}
+		root := &frame{role: ofRun, place: basis, started: now}
 		if p.timeout > 0 {
 			root.deadline = now.Add(p.timeout)
 		}

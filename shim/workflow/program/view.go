@@ -76,5 +76,5 @@ func at(t time.Time) map[string]any {
 
 // random is below most. The same frame of a run has the same: a State is never changed by what it is asked.
 func (t *turn) random(f *frame, most time.Duration) time.Duration {
-	return time.Duration(rand.New(rand.NewPCG(mix(0, t.s.run.id), f.place)).Int64N(int64(most)))
+	return time.Duration(rand.New(rand.NewPCG(mix(basis, t.s.run.id), f.place)).Int64N(int64(most)))
 }
