@@ -67,7 +67,7 @@ func (p Policy) Tell(m *nodeapi.Function) {
 	m.ReadyTimeout, m.Store, m.InputLimit = durationpb.New(p.ReadyTimeout), p.Store, p.InputLimit
 	m.HasInput, m.BodyInput = p.Input != "", p.BodyInput
 	m.InputTemplate, m.InputTemplates = p.Templates()[""], p.Templates().Named()
-	m.Callers, m.S3, m.ReadByS3, m.S3Learn, m.RunsAhead = p.CallerNamespaces(), p.S3, p.ReadByS3, p.S3Learn, p.RunsAhead
+	m.Callers, m.S3, m.ReadByS3, m.S3Learn = p.CallerNamespaces(), p.S3, p.ReadByS3, p.S3Learn
 }
 
 // CallerNamespaces are the names in Callers.

@@ -17,6 +17,7 @@ type Attempt struct {
 	mu     sync.Mutex
 	phase  phase
 	stop   func()
+	then   []func() // what is done when its turn comes
 	turn   chan struct{}
 	fenced chan struct{}
 }
@@ -63,6 +64,10 @@ func (a *Attempt) Adopt() bool {
 	case working:
 		a.phase = adopted
 		close(a.turn)
+		for _, do := range a.then {
+			do()
+		}
+		a.then = nil
 	case waiting:
 		a.end()
 	}
@@ -85,6 +90,18 @@ func (a *Attempt) end() {
 	close(a.fenced)
 	if a.stop != nil {
 		a.stop()
+	}
+}
+
+// Then does something when the turn comes, or at once if it has come. It may not wait, and is not done if the attempt is squashed.
+func (a *Attempt) Then(do func()) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	switch a.phase {
+	case adopted:
+		do()
+	case waiting, working:
+		a.then = append(a.then, do)
 	}
 }
 

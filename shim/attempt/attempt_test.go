@@ -37,8 +37,12 @@ func TestAttempts(t *testing.T) {
 			a.Squash()
 		}, false, true},
 	} {
-		a, stopped := attempt.New(), 0
+		a, stopped, counted := attempt.New(), 0, 0
+		a.Then(func() { counted++ })
 		c.do(a, func() { stopped++ })
+		if a.Then(func() { counted++ }); counted != 0 && counted != 2 || (counted == 2) != c.adopted {
+			t.Errorf("%s: counted %d times", name, counted)
+		}
 		closed := func(ch <-chan struct{}) bool {
 			select {
 			case <-ch:

@@ -19,8 +19,8 @@ type deliveries struct {
 	of map[string][]*delivery
 	// waits are told the trace of the next one.
 	waits map[chan string]string // by the instance
-	// fenced are the instances whose last request was squashed: what their programs still do is of that.
-	fenced map[string]bool
+	// last are the attempts that instances have answered since they got another request: what their programs still do is of those.
+	last map[string]*attempt.Attempt
 }
 
 // delivery is one of them. Its context ends with it.
@@ -39,7 +39,7 @@ func (d *deliveries) begin(instance string, what sandboxes.Delivery) (end func()
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.of[instance] = append(d.of[instance], own)
-	delete(d.fenced, instance)
+	delete(d.last, instance)
 	for heard, of := range d.waits {
 		if of == instance {
 			heard <- what.Traceparent
@@ -50,8 +50,8 @@ func (d *deliveries) begin(instance string, what sandboxes.Delivery) (end func()
 		d.mu.Lock()
 		defer d.mu.Unlock()
 		cancel(errOver)
-		if a := own.Attempt; a != nil && a.IsSquashed() {
-			d.fenced[instance] = true
+		if own.Attempt != nil {
+			d.last[instance] = own.Attempt
 		}
 		left := slices.DeleteFunc(d.of[instance], func(other *delivery) bool { return other == own })
 		if len(left) == 0 {
@@ -66,24 +66,24 @@ func (d *deliveries) begin(instance string, what sandboxes.Delivery) (end func()
 func (d *deliveries) forget(instance string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	delete(d.fenced, instance)
+	delete(d.last, instance)
 }
 
 // turn waits until what an instance does may have effects: until then, others see nothing of it.
 func (d *deliveries) turn(ctx context.Context, instance string) error {
 	d.mu.Lock()
-	fenced, all := d.fenced[instance], slices.Clone(d.of[instance])
-	d.mu.Unlock()
-	if fenced {
-		return attempt.ErrSquashed
+	attempts := []*attempt.Attempt{d.last[instance]}
+	for _, own := range d.of[instance] {
+		attempts = append(attempts, own.Attempt)
 	}
-	for _, own := range all {
-		if own.Attempt == nil {
+	d.mu.Unlock()
+	for _, a := range attempts {
+		if a == nil {
 			continue
 		}
 		select {
-		case <-own.Attempt.Turn():
-		case <-own.Attempt.Squashed():
+		case <-a.Turn():
+		case <-a.Squashed():
 			return attempt.ErrSquashed
 		case <-ctx.Done():
 			return ctx.Err()

@@ -15,6 +15,7 @@ import (
 	"go.opentelemetry.io/otel"
 	"go.opentelemetry.io/otel/trace"
 
+	"github.com/headstart-mesh/headstart/shim/attempt"
 	"github.com/headstart-mesh/headstart/shim/fair"
 	"github.com/headstart-mesh/headstart/shim/nodeapi"
 	"github.com/headstart-mesh/headstart/shim/nodeapi/serve"
@@ -94,7 +95,7 @@ func New(c Config) *Server {
 	if c.Caller == nil {
 		c.Caller = func(string) string { return "" }
 	}
-	return &Server{config: c, deliveries: deliveries{of: map[string][]*delivery{}, waits: map[chan string]string{}, fenced: map[string]bool{}}, reads: fair.NewPlaces(ReadsOfNode),
+	return &Server{config: c, deliveries: deliveries{of: map[string][]*delivery{}, waits: map[chan string]string{}, last: map[string]*attempt.Attempt{}}, reads: fair.NewPlaces(ReadsOfNode),
 		large: fair.NewPlaces(roomsLarge), outputs: fair.NewPlaces(OutputsOfNode), sandboxes: map[string]*sandbox{}}
 }
 

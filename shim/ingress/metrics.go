@@ -48,13 +48,13 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 
 // observe counts one request. function is empty for a name that is no function's: it
 // would let callers grow the number of series.
-func (m *Metrics) observe(function string, began time.Time, err error) {
+func (m *Metrics) observe(function string, took time.Duration, err error) {
 	reason := "OK"
 	if err != nil {
 		reason = problem.Of(err).Title
 	}
 	m.requests.WithLabelValues(function, reason).Inc()
-	m.duration.WithLabelValues(function).Observe(time.Since(began).Seconds())
+	m.duration.WithLabelValues(function).Observe(took.Seconds())
 }
 
 func (m *Metrics) placedAgain(function string, err error) {

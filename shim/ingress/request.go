@@ -57,6 +57,15 @@ type parked struct {
 	deadline time.Time
 }
 
+// count counts the request, when what becomes of it counts.
+func (p *parked) count(do func()) {
+	if p.attempt != nil {
+		p.attempt.Then(do)
+		return
+	}
+	do()
+}
+
 // inTurn tells whether what becomes of the request counts.
 func (p *parked) inTurn() bool {
 	return p.attempt == nil || p.attempt.InTurn()
@@ -112,9 +121,8 @@ func (in *Ingress) serve(w http.ResponseWriter, r *http.Request, by entrance,
 			return in.verdict(r, err) // before the client is no more listened to
 		})
 	}
-	if p.inTurn() {
-		in.config.Metrics.observe(p.function.GetName(), began, err)
-	}
+	ended := time.Since(began)
+	p.count(func() { in.config.Metrics.observe(p.function.GetName(), ended, err) })
 	if err != nil {
 		span.SetStatus(codes.Error, problem.Of(err).Title)
 		in.fail(w, r, p, err)

@@ -139,6 +139,6 @@ func Message(f platform.Function) *nodeapi.Function {
 		CpuLimitMillis: f.CPULimitMillis, MemoryLimit: f.MemoryLimit, RequestTimeout: durationpb.New(f.RequestTimeout),
 	}
 	f.Policy.Tell(m)
-	m.Workflow, m.OneAtATime, m.OneInstance = f.Runs(), f.OneAtATime, most(f) == 1
+	m.Workflow, m.OneAtATime, m.OneInstance, m.RunsAhead = f.Runs(), f.OneAtATime, most(f) == 1, f.Policy.RunsAhead
 	return m
 }
