@@ -21,6 +21,8 @@ type deliveries struct {
 	waits map[chan string]string // by the instance
 	// last are the attempts that instances have answered since they got another request: what their programs still do is of those.
 	last map[string]*attempt.Attempt
+	// calling are how many calls wait for the turns of attempts.
+	calling map[*attempt.Attempt]int
 }
 
 // delivery is one of them. Its context ends with it.
@@ -52,6 +54,9 @@ func (d *deliveries) begin(instance string, what sandboxes.Delivery) (end func()
 		cancel(errOver)
 		if own.Attempt != nil {
 			d.last[instance] = own.Attempt
+			if d.calling[own.Attempt] > 0 { // in its turn it would have heard the answer
+				own.Attempt.Squash()
+			}
 		}
 		left := slices.DeleteFunc(d.of[instance], func(other *delivery) bool { return other == own })
 		if len(left) == 0 {
@@ -69,23 +74,35 @@ func (d *deliveries) forget(instance string) {
 	delete(d.last, instance)
 }
 
-// turn waits until what an instance does may have effects: until then, others see nothing of it.
+// turn waits until what an instance does may have effects: until then, others see nothing of it. An attempt whose program does not wait
+// for that is squashed: in its turn it would not have had to.
 func (d *deliveries) turn(ctx context.Context, instance string) error {
 	d.mu.Lock()
 	attempts := []*attempt.Attempt{d.last[instance]}
 	for _, own := range d.of[instance] {
 		attempts = append(attempts, own.Attempt)
 	}
-	d.mu.Unlock()
+	attempts = slices.DeleteFunc(attempts, func(a *attempt.Attempt) bool { return a == nil })
 	for _, a := range attempts {
-		if a == nil {
-			continue
+		d.calling[a]++
+	}
+	d.mu.Unlock()
+	defer func() {
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		for _, a := range attempts {
+			if d.calling[a]--; d.calling[a] == 0 {
+				delete(d.calling, a)
+			}
 		}
+	}()
+	for _, a := range attempts {
 		select {
 		case <-a.Turn():
 		case <-a.Squashed():
 			return attempt.ErrSquashed
 		case <-ctx.Done():
+			a.Squash()
 			return ctx.Err()
 		}
 	}

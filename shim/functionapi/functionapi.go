@@ -95,7 +95,8 @@ func New(c Config) *Server {
 	if c.Caller == nil {
 		c.Caller = func(string) string { return "" }
 	}
-	return &Server{config: c, deliveries: deliveries{of: map[string][]*delivery{}, waits: map[chan string]string{}, last: map[string]*attempt.Attempt{}}, reads: fair.NewPlaces(ReadsOfNode),
+	return &Server{config: c, deliveries: deliveries{of: map[string][]*delivery{}, waits: map[chan string]string{}, last: map[string]*attempt.Attempt{},
+		calling: map[*attempt.Attempt]int{}}, reads: fair.NewPlaces(ReadsOfNode),
 		large: fair.NewPlaces(roomsLarge), outputs: fair.NewPlaces(OutputsOfNode), sandboxes: map[string]*sandbox{}}
 }
 

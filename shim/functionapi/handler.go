@@ -33,7 +33,7 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	target, calls := strings.CutPrefix(path, callPath)
 	file, stores := strings.CutPrefix(path, outputPath)
 	if calls || stores {
-		if err := h.server.deliveries.turn(r.Context(), h.sandbox.id); err != nil {
+		if err := h.turn(r); err != nil {
 			h.refuse(w, err, "")
 			return
 		}
@@ -48,6 +48,15 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	h.refuse(w, problem.New(http.StatusNotFound, "EndpointUnknown", "",
 		"the socket has "+inputPath+"<request>[/<name>], "+callPath+"<function> and "+outputPath+"<file> only"), "")
+}
+
+// turn waits until what the sandbox does may have effects. So many may wait as may be called.
+func (h *handler) turn(r *http.Request) error {
+	defer h.sandbox.calls.Add(-1)
+	if h.sandbox.calls.Add(1) > CallsLimit {
+		return errTooManyCalls
+	}
+	return h.server.deliveries.turn(r.Context(), h.sandbox.id)
 }
 
 // refuse answers with what is wrong with a request, and returns its reason.

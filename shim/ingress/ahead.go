@@ -63,23 +63,26 @@ func (in *Ingress) beforeTurn(a *attempt.Attempt) http.Handler {
 
 // connection is the one by which a function gets a request before its turn.
 type connection struct {
-	end context.CancelFunc
+	attempt *attempt.Attempt
+	end     context.CancelFunc
 
 	mu      sync.Mutex
-	half    interface{ CloseWrite() error } // nil: there is no connection yet, or none that has halves
+	half    interface{ CloseWrite() error } // nil: it has no halves
 	got     bool                            // the program may have the request
 	written bool                            // it has all of it
 	late    *time.Timer                     // set: the attempt is squashed
 }
 
-// watched returns a context whose request's connection is the one to be squashed.
+// watched returns a context whose request's connection is the one to be squashed. The attempt begins when there is a connection: a
+// request that nobody gets is bound anew in its turn.
 func (c *connection) watched(ctx context.Context) context.Context {
 	ctx, c.end = context.WithCancel(ctx)
 	return httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
 		GotConn: func(info httptrace.GotConnInfo) {
+			began := c.attempt.Begin(c.squash)
 			c.mu.Lock()
 			defer c.mu.Unlock()
-			if c.late != nil {
+			if !began {
 				_ = info.Conn.Close() // so that the program gets no request
 				return
 			}
@@ -103,10 +106,7 @@ func (c *connection) squash() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.late = time.AfterFunc(squashTimeout, c.end)
-	switch {
-	case !c.got:
-		c.end()
-	case c.written:
+	if c.written {
 		c.halfClose()
 	}
 }
@@ -118,7 +118,7 @@ func (c *connection) halfClose() {
 	}
 }
 
-// close lets go of it, and tells whether the program had the request.
+// close lets go of it, and tells whether the program may have had the request.
 func (c *connection) close() (got bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -129,22 +129,23 @@ func (c *connection) close() (got bool) {
 	return c.got
 }
 
-// forwardAhead hands the request of an attempt to an instance. One that was squashed, and has not answered, may work on: it is
-// replaced.
+// forwardAhead hands the request of an attempt to an instance. A program that has not answered whole may work on: unless its turn has
+// come, its instance is replaced.
 func (in *Ingress) forwardAhead(ctx context.Context, p *parked, instance string, forward func(context.Context) error) error {
-	c := &connection{}
+	c := &connection{attempt: p.attempt}
 	ctx = c.watched(ctx)
-	if !p.attempt.Begin(c.squash) {
-		c.close()
-		return attempt.ErrSquashed
-	}
 	err := forward(ctx)
-	if got := c.close(); !p.attempt.IsSquashed() {
-		return err
-	} else if got && err != nil {
-		in.config.Log.Info("a program works on after its request was squashed, and is replaced", "function", p.function.GetName(),
-			"instance", instance, "error", err)
+	got := c.close()
+	if err == nil && !p.attempt.IsSquashed() {
+		return nil
+	}
+	if err != nil && got && p.attempt.Squash() {
+		in.config.Log.Info("a program may work on after its request was given up before its turn, and is replaced", "function",
+			p.function.GetName(), "instance", instance, "error", err)
 		in.config.Instances.Replace(instance)
+	}
+	if !p.attempt.IsSquashed() {
+		return err
 	}
 	return errors.Join(attempt.ErrSquashed, err)
 }

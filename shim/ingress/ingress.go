@@ -114,7 +114,7 @@ func New(c Config) *Ingress {
 	stopping, stop := context.WithCancel(context.Background())
 	return &Ingress{config: c, hints: newHints(), held: newHeld(), tally: newTally(time.Now()),
 		functionSide: proxy.NewTransports(functionDialTimeout), relaySide: proxy.NewTransports(relayDialTimeout),
-		pause: pauseFirst, prepared: prepared{at: map[string]time.Time{}}, slots: slots.New(c.Instances), stopping: stopping, stop: stop}
+		pause: pauseFirst, prepared: prepared{at: map[asked]time.Time{}}, slots: slots.New(c.Instances), stopping: stopping, stop: stop}
 }
 
 // Close lets go of the hints that no request followed, and answers the requests that

@@ -2,12 +2,15 @@ package ingress
 
 import (
 	"context"
+	"errors"
 	"maps"
 	"sync"
 	"time"
 
 	"github.com/headstart-mesh/headstart/shim/nodeapi"
 	"github.com/headstart-mesh/headstart/shim/nodeapi/tracing"
+	"github.com/headstart-mesh/headstart/shim/problem"
+	"github.com/headstart-mesh/headstart/shim/slots"
 )
 
 // here binds the request to an instance of the node's own, without a question to the control plane: to the only one that there is, or
@@ -37,14 +40,34 @@ func (in *Ingress) take(ctx context.Context, p *parked, bound string) (instance 
 			return "", nil, err
 		}
 	}
-	if _, _, idle := in.slots.Load(p.function.GetName()); idle == 0 && p.attempt == nil {
-		in.beside.begin(func() { in.ask(context.Background(), &nodeapi.Activate{Function: p.function.GetName(), More: true}) })
+	if p.attempt == nil {
+		waits, got := context.WithCancel(ctx)
+		defer got()
+		in.beside.begin(func() { in.askForMore(waits, p.function.GetName()) })
 	}
 	instance, free, err = in.slots.Take(ctx, p.function.GetName(), bound, p.attempt)
-	if isLate(ctx, err) {
+	switch {
+	case errors.Is(err, slots.ErrNone): // it was there a moment ago
+		err = undelivered{problem.InstanceGone()}
+	case isLate(ctx, err):
 		err = busyTooLong(p.function)
 	}
 	return instance, free, err
+}
+
+// askForMore asks for further instances of a function as long as a request waits for one that is free.
+func (in *Ingress) askForMore(ctx context.Context, function string) {
+	again := time.NewTicker(prepareEvery)
+	defer again.Stop()
+	for ctx.Err() == nil {
+		if _, _, free := in.slots.Load(function); free == 0 {
+			in.ask(ctx, &nodeapi.Activate{Function: function, More: true})
+		}
+		select {
+		case <-again.C:
+		case <-ctx.Done():
+		}
+	}
 }
 
 // beside is what an ingress does beside the requests that its callers wait for. Its zero value is ready to use.
@@ -84,7 +107,7 @@ func (in *Ingress) prepare(ctx context.Context, function, caller string) {
 
 // ask asks for an instance that no request is bound to. If there is none, the request that comes hears why.
 func (in *Ingress) ask(ctx context.Context, a *nodeapi.Activate) {
-	if !in.prepared.due(a.GetFunction(), time.Now()) {
+	if !in.prepared.due(asked{a.GetFunction(), a.GetMore()}, time.Now()) {
 		return
 	}
 	ctx, cancel := in.waiting(ctx, time.Now().Add(placementTimeout))
@@ -93,20 +116,26 @@ func (in *Ingress) ask(ctx context.Context, a *nodeapi.Activate) {
 	_, _ = in.config.ControlPlane.Activate(ctx, a)
 }
 
-// prepared are the functions of which an instance was asked for ahead of a request, and when.
+// prepared is when an instance was asked for that no request is bound to.
 type prepared struct {
 	mu sync.Mutex
-	at map[string]time.Time
+	at map[asked]time.Time
+}
+
+// asked is what was asked for: an instance of a function, or one more.
+type asked struct {
+	function string
+	more     bool
 }
 
 // due tells whether one may be asked for again, and notes that it is.
-func (p *prepared) due(function string, now time.Time) bool {
+func (p *prepared) due(what asked, now time.Time) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	maps.DeleteFunc(p.at, func(_ string, at time.Time) bool { return now.Sub(at) >= prepareEvery })
-	if _, is := p.at[function]; is {
+	maps.DeleteFunc(p.at, func(_ asked, at time.Time) bool { return now.Sub(at) >= prepareEvery })
+	if _, is := p.at[what]; is {
 		return false
 	}
-	p.at[function] = now
+	p.at[what] = now
 	return true
 }

@@ -103,6 +103,8 @@ func (l *Local) create(ctx context.Context, in *run, m *nodeapi.StartInstance) (
 	sb.S3, sb.Connections = f.GetS3(), m.GetConnections()
 	switch {
 	case !f.GetRunsAhead():
+	case f.TakesInput():
+		l.notClosed(in.function, "its inputs are objects of a store, which may be others when its turn comes")
 	case f.GetS3() != "":
 		l.notClosed(in.function, "it has S3 on the node, by which others would see what it does")
 	case m.GetConnections() != nil:

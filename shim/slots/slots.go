@@ -4,6 +4,7 @@ package slots
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"sync"
 
@@ -17,6 +18,9 @@ type Instances interface {
 	// IsClosed tells whether nothing leaves the instance's sandbox but answers.
 	IsClosed(id string) bool
 }
+
+// ErrNone is that the node has no instance of the function.
+var ErrNone = errors.New("the node has no instance of the function that takes requests")
 
 // Slots are those of a node. Its methods may be called at the same time.
 type Slots struct {
@@ -63,7 +67,7 @@ func (s *Slots) Load(function string) (all, turns, free int) {
 
 // Take waits for an instance of a function on this node that has no request, and has it until free is called: one of those that take
 // any, or the one that the request is bound to. With an attempt it is for that: requests in their turn go first, and squash one to have
-// its instance.
+// its instance. A request in its turn that is bound to none does not wait for one to be made: ErrNone says that there is none.
 func (s *Slots) Take(ctx context.Context, function, bound string, a *attempt.Attempt) (instance string, free func(), err error) {
 	c := &claim{function: function, bound: bound, attempt: a, got: make(chan struct{})}
 	s.mu.Lock()
@@ -79,19 +83,24 @@ func (s *Slots) Take(ctx context.Context, function, bound string, a *attempt.Att
 	}
 	s.mu.Unlock()
 	for {
-		changed := s.deal(function)
+		all, changed := s.deal(function)
+		if all == 0 && bound == "" && a == nil {
+			s.leave(c)
+			return "", nil, ErrNone
+		}
 		select {
 		case <-c.got:
 			return c.instance, func() { s.free(c) }, nil
 		case <-changed:
 		case <-ctx.Done():
-			return "", nil, s.leave(ctx, c)
+			s.leave(c)
+			return "", nil, context.Cause(ctx)
 		}
 	}
 }
 
 // leave has a claim wait no more.
-func (s *Slots) leave(ctx context.Context, c *claim) error {
+func (s *Slots) leave(c *claim) {
 	s.mu.Lock()
 	q := s.waiting[c.function]
 	if q != nil {
@@ -104,7 +113,6 @@ func (s *Slots) leave(ctx context.Context, c *claim) error {
 	if has {
 		s.free(c)
 	}
-	return context.Cause(ctx)
 }
 
 // forget drops a queue in which nobody waits; the caller holds mu.
@@ -125,13 +133,13 @@ func (s *Slots) free(c *claim) {
 }
 
 // deal gives the function's free instances to those who wait.
-func (s *Slots) deal(function string) (changed <-chan struct{}) {
+func (s *Slots) deal(function string) (all int, changed <-chan struct{}) {
 	ids, changed := s.instances.Serving(function)
 	s.mu.Lock()
 	q := s.waiting[function]
 	if q == nil {
 		s.mu.Unlock()
-		return changed
+		return len(ids), changed
 	}
 	for _, list := range []*[]*claim{&q.turns, &q.ahead} {
 		*list = slices.DeleteFunc(*list, func(c *claim) bool { return s.give(c, ids) })
@@ -142,7 +150,7 @@ func (s *Slots) deal(function string) (changed <-chan struct{}) {
 	for _, a := range squashed {
 		a.Squash()
 	}
-	return changed
+	return len(ids), changed
 }
 
 // claimed are the attempts whose instances so many requests in their turn are to have; the caller holds mu. They become free when

@@ -148,6 +148,34 @@ func TestTurnsGoFirst(t *testing.T) {
 	})
 }
 
+// A request that waits hears when the last instance goes, so that it can have another one made. Attempts wait for that.
+func TestTheLastInstanceGoes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		have := of("1")
+		k := &taking{slots: slots.New(have), free: map[string]func(){}}
+		k.take("a", "", nil)
+		k.take("ahead", "", attempt.New())
+		failed := make(chan error, 1)
+		go func() {
+			_, _, err := k.slots.Take(t.Context(), function, "", nil)
+			failed <- err
+		}()
+		synctest.Wait()
+		have.set()
+		synctest.Wait()
+		if err := <-failed; !errors.Is(err, slots.ErrNone) {
+			t.Error(err)
+		}
+		k.frees("a")
+		have.set("2")
+		synctest.Wait()
+		if k.order() != "a=1 ahead=2" {
+			t.Error(k.order())
+		}
+		k.frees("ahead")
+	})
+}
+
 // Whoever leaves, leaves nothing behind.
 func TestLeaving(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -92,6 +93,8 @@ type Uplink struct {
 	journal  journal
 	load     map[string]int32
 	seen     map[string]bool // functions that requests pass by the daemon to
+	// lately are functions that had requests a moment ago, and count as if they had one: no request is too short to be told. True: it was.
+	lately map[string]bool
 	// loads counts the changes of load and seen. waking: they are told in a moment. busy are the functions that were told last.
 	loads               int
 	waking              bool
@@ -122,7 +125,7 @@ type measured struct {
 // New returns an uplink. What it is told before Run, the control planes hear then.
 func New(d Directory, log *slog.Logger) *Uplink {
 	u := &Uplink{directory: d, log: log, broken: make(chan struct{}, 1),
-		open: map[string]*activation{}, load: map[string]int32{}, seen: map[string]bool{}}
+		open: map[string]*activation{}, load: map[string]int32{}, lately: map[string]bool{}, seen: map[string]bool{}}
 	u.term, u.endTerm = context.WithCancel(context.Background())
 	return u
 }
@@ -236,6 +239,7 @@ func (u *Uplink) Hold(function string, delta int32) {
 	defer u.mu.Unlock()
 	if u.load[function] += delta; u.load[function] <= 0 {
 		delete(u.load, function)
+		u.lately[function] = false
 	}
 	u.loads++
 	switch busy := u.load[function] > 0; {
@@ -254,8 +258,12 @@ const loadPause = 100 * time.Millisecond
 func (u *Uplink) tellLoad() {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	u.waking = false
+	maps.DeleteFunc(u.lately, func(_ string, told bool) bool { return told })
+	u.loads++
 	u.wake()
+	if u.waking = len(u.lately) > 0; u.waking { // there was no time to tell these yet
+		time.AfterFunc(loadPause, u.tellLoad)
+	}
 }
 
 // Seen tells whether gateways of this node have requests of the function that pass the
@@ -364,6 +372,9 @@ func (u *Uplink) loadMessage() *nodeapi.NodeMessage {
 	}
 	for f := range u.seen {
 		l.InFlight[f]++
+	}
+	for f := range u.lately {
+		l.InFlight[f], u.lately[f] = max(1, l.InFlight[f]), true
 	}
 	u.busy = make(map[string]bool, len(l.InFlight))
 	for f := range l.InFlight {

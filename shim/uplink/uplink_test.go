@@ -192,6 +192,21 @@ func TestLoad(t *testing.T) {
 	s.wantLoad(nil)
 }
 
+// A request is told however short it is: the control plane may have bound it to nothing, and would take its function for idle.
+func TestShortRequestsAreLoad(t *testing.T) {
+	r := newRig(t)
+	r.start()
+	s := r.opened()
+	s.recv()
+	s.wantLoad(nil)
+	for range 3 {
+		r.Hold("default/fire", 1)
+		r.Hold("default/fire", -1)
+		s.wantLoad(map[string]int32{"default/fire": 1})
+		s.wantLoad(nil)
+	}
+}
+
 // wantLoad reads on until the load is as wanted.
 func (s *stream) wantLoad(want map[string]int32) {
 	s.t.Helper()

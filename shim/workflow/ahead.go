@@ -177,8 +177,33 @@ func (r *run) lookAhead(ctx context.Context) error {
 	r.looked, r.choices = true, choices
 	r.ahead = r.state.Ahead(guesses{r}, aheadMost, time.Now())
 	r.full = len(r.ahead) == aheadMost
+	r.keepAhead()
 	r.runAhead(ctx)
 	return nil
+}
+
+// keepAhead has the run count for what it knows ahead, and forgets what it does not. Without room it forgets all of it.
+func (r *run) keepAhead() {
+	wanted, bytes := map[uint64]bool{}, int64(0)
+	for _, step := range append(slices.Clone(r.ahead), r.state.Open()...) {
+		wanted[step.ID] = true
+	}
+	maps.DeleteFunc(r.guesses, func(id uint64, g guess) bool {
+		if wanted[id] {
+			bytes += int64(len(g.answer.Body))
+		}
+		return !wanted[id]
+	})
+	for _, step := range r.ahead {
+		bytes += step.Memory()
+	}
+	if r.owner.ahead.change(r.request.Workflow.GetName(), bytes-r.keptAhead) != "" {
+		r.ahead, r.full = nil, false
+		clear(r.guesses)
+		r.owner.ahead.change(r.request.Workflow.GetName(), -r.keptAhead)
+		bytes = 0
+	}
+	r.keptAhead = bytes
 }
 
 // runAhead has those calls be at work that the run is likely to come to, and no others. Those that are not at work get an instance, at
@@ -197,8 +222,9 @@ func (r *run) runAhead(ctx context.Context) {
 			r.prepared[step.Host] = true
 			r.calls.Go(func() { r.prepare(ctx, to.f.GetName()) })
 		}
-		r.speculates = r.speculates || to.f.GetRunsAhead()
-		if to.f.GetRunsAhead() && step.Request != nil && !step.Later && !r.failed[step.ID] && len(wanted) < depth {
+		may := to.f.GetRunsAhead() && !to.f.TakesInput() // what a store has may be something else in its turn
+		r.speculates = r.speculates || may
+		if may && step.Request != nil && !step.Later && !r.failed[step.ID] && len(wanted) < depth {
 			wanted[step.ID] = step
 		}
 	}

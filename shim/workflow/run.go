@@ -26,7 +26,8 @@ type run struct {
 	compiled  compiled
 	request   Request
 	namespace string
-	kept      int64 // of the memory of runs
+	// kept is what the run has of the memory of runs, and keptAhead of that for what lies ahead of them.
+	kept, keptAhead int64
 
 	state    *program.State
 	prepared map[string]bool  // by host
@@ -73,7 +74,7 @@ func (r *run) turn(ctx context.Context, next func() *program.State) error {
 
 // keep has the run count for so many bytes.
 func (r *run) keep(bytes int64) error {
-	if err := r.owner.take(r.request.Workflow.GetName(), bytes-r.kept); err != nil {
+	if err := r.owner.take(r.owner.memory, r.request.Workflow.GetName(), bytes-r.kept); err != nil {
 		return err
 	}
 	r.kept = bytes
@@ -81,8 +82,8 @@ func (r *run) keep(bytes int64) error {
 }
 
 // take takes so many bytes more for a workflow's runs.
-func (o *Owner) take(workflow string, bytes int64) error {
-	if why := o.memory.change(workflow, bytes); why != "" {
+func (o *Owner) take(from *memory, workflow string, bytes int64) error {
+	if why := from.change(workflow, bytes); why != "" {
 		return problem.New(http.StatusServiceUnavailable, "TooManyInFlight", "", "the node has "+why)
 	}
 	return nil
@@ -91,7 +92,10 @@ func (o *Owner) take(workflow string, bytes int64) error {
 // finish runs the program to its end. All calls have ended when it returns, as far as anybody waits for them.
 func (r *run) finish(ctx context.Context, input any) (any, *program.Fault, error) {
 	ctx, cancel := context.WithCancel(ctx)
-	defer func() { r.owner.memory.change(r.request.Workflow.GetName(), -r.kept) }()
+	defer func() {
+		r.owner.memory.change(r.request.Workflow.GetName(), -r.kept)
+		r.owner.ahead.change(r.request.Workflow.GetName(), -r.keptAhead)
+	}()
 	defer r.calls.Wait()
 	defer r.dropAll()
 	defer cancel()
@@ -164,6 +168,7 @@ func (r *run) came(c came) *program.State {
 // commit goes on with the answer of a call whose turn it is.
 func (r *run) commit(w *work) *program.State {
 	delete(r.under, w.step.ID)
+	delete(r.guesses, w.step.ID)
 	r.learn(w)
 	defer w.drop()
 	return r.state.Answer(w.step.ID, *w.answer, time.Now())
@@ -242,8 +247,11 @@ func (w *work) drop() {
 // start begins a call; with an attempt before its turn.
 func (r *run) start(ctx context.Context, step *program.Step, a *attempt.Attempt) *work {
 	ctx, end := context.WithCancel(ctx)
-	w := &work{step: step, attempt: a, end: end,
-		give: func(bytes int64) error { return r.owner.take(r.request.Workflow.GetName(), bytes) }}
+	from := r.owner.memory
+	if a != nil {
+		from = r.owner.ahead // attempts leave what runs need to these
+	}
+	w := &work{step: step, attempt: a, end: end, give: func(bytes int64) error { return r.owner.take(from, r.request.Workflow.GetName(), bytes) }}
 	r.calls.Go(func() {
 		answer := r.call(ctx, w)
 		if ctx.Err() != nil {

@@ -40,6 +40,8 @@ type Config struct {
 const (
 	// memoryOfNode bounds what the values of all runs take, in bytes: a part of what the chart gives the daemon.
 	memoryOfNode = 32 << 20
+	// aheadOfNode bounds what is known ahead of them, and what was answered before its turn. Without room, runs look no further.
+	aheadOfNode = 16 << 20
 	// leastMemory is what a run counts for at least, in bytes.
 	leastMemory = 8 << 10
 )
@@ -49,6 +51,7 @@ const (
 type Owner struct {
 	config Config
 	memory *memory
+	ahead  *memory // for what lies ahead of runs
 	turns  *fair.Places // those that compute
 	tables *memo.Tables
 
@@ -69,7 +72,7 @@ type compiled struct {
 
 // New returns an owner of no runs.
 func New(c Config) *Owner {
-	return &Owner{config: c, programs: map[string]compiled{}, memory: &memory{share: fair.NewShare(memoryOfNode)},
+	return &Owner{config: c, programs: map[string]compiled{}, memory: &memory{share: fair.NewShare(memoryOfNode)}, ahead: &memory{share: fair.NewShare(aheadOfNode)},
 		turns: fair.NewPlaces(int64(max(2, runtime.GOMAXPROCS(0)))), tables: memo.New(), revisions: revisions{of: map[*nodeapi.Function]string{}}}
 }
 

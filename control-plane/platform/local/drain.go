@@ -40,8 +40,7 @@ func (p *Platform) withdraw(in *instance, f platform.Function) {
 	}
 	in.Phase = platform.Stopping
 	p.changed()
-	// The requests of a node that is away are bound anew when it is back, and it is told to stop the instance.
-	_ = p.nodes.Send(in.Node, &nodeapi.ControlMessage{Kind: &nodeapi.ControlMessage_Withdraw{Withdraw: &nodeapi.WithdrawInstance{Id: in.ID}}})
+	p.tellWithdrawn(in)
 	if p.life.Err() != nil {
 		return // the next control plane adopts the instance, or stops it
 	}
@@ -55,6 +54,11 @@ func (p *Platform) withdraw(in *instance, f platform.Function) {
 			p.stop(in.Node, in.ID)
 		}
 	})
+}
+
+// tellWithdrawn has the instance's node give it no further requests. One that is away is told when it joins.
+func (p *Platform) tellWithdrawn(in *instance) {
+	_ = p.nodes.Send(in.Node, &nodeapi.ControlMessage{Kind: &nodeapi.ControlMessage_Withdraw{Withdraw: &nodeapi.WithdrawInstance{Id: in.ID}}})
 }
 
 // drain waits until no gateway routes to the instance and the requests on it are over,

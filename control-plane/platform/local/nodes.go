@@ -32,6 +32,8 @@ func (p *Platform) NodeJoined(node string, statuses []*nodeapi.InstanceStatus) {
 			p.adopt(node, s)
 		case in.Node == node && in.drained: // perhaps the node was away when it was told
 			p.stop(node, in.ID)
+		case in.Node == node && in.Phase == platform.Stopping: // likewise
+			p.tellWithdrawn(in)
 		}
 		p.apply(node, s)
 	}

@@ -180,6 +180,15 @@ func (s *State) Memory() (bytes int64) {
 	return bytes + expression.Memory(s.run.input)
 }
 
+// Memory is about how many bytes the step's own values take, at most.
+func (s *Step) Memory() int64 {
+	bytes := expression.Memory(s.context) + expression.Memory(s.frame.input)
+	if s.Request != nil {
+		bytes += int64(len(s.Request.Body))
+	}
+	return bytes
+}
+
 // Deadline is when Elapse is to be called; zero: there is no such time.
 func (s *State) Deadline() time.Time {
 	var first time.Time
