@@ -12,16 +12,16 @@ import (
 // comes, nothing is called.
 func TestCallsWaitForTheTurn(t *testing.T) {
 	called := make(chan string, 10)
-	r := newRig(t, func(_ http.ResponseWriter, req *http.Request) { called <- req.URL.Path })
+	r := newRig(t, func(_ http.ResponseWriter, req *http.Request) { called <- req.URL.RawQuery })
 	calls := func(path string) (answered chan int) {
 		answered = make(chan int, 1)
-		go func() { answered <- r.ask("fire-1", http.MethodPost, "/call/fire/"+path, nil).StatusCode }()
+		go func() { answered <- r.ask("fire-1", http.MethodPost, "/call/fire?"+path, nil).StatusCode }()
 		return answered
 	}
 	quiet := func(answered chan int) {
 		t.Helper()
 		// It is on its way when the next one, of another sandbox, has come through.
-		if got := r.ask("fire-2", http.MethodPost, "/call/fire/other", nil); got.StatusCode != http.StatusOK || <-called != "/other" {
+		if got := r.ask("fire-2", http.MethodPost, "/call/fire?other", nil); got.StatusCode != http.StatusOK || <-called != "other" {
 			t.Errorf("another sandbox's: %d", got.StatusCode)
 		}
 		select {
@@ -63,7 +63,7 @@ func TestCallsWaitForTheTurn(t *testing.T) {
 				<-called
 			}
 			end = r.Begin("fire-1", sandboxes.Delivery{Request: id(2)})
-			if got := <-calls("turn"); got != http.StatusOK || <-called != "/turn" {
+			if got := <-calls("turn"); got != http.StatusOK || <-called != "turn" {
 				t.Errorf("a call of the next request is answered with %d", got)
 			}
 			end()

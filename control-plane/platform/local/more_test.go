@@ -1,6 +1,7 @@
 package local
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -58,6 +59,25 @@ func TestMoreInstances(t *testing.T) {
 		}
 		if m := Message(f); m.GetOneAtATime() || !m.GetOneInstance() {
 			t.Errorf("nodes are told %v", m)
+		}
+	})
+}
+
+// A node that was away when an instance was withdrawn hears of it when it is back: it would go on giving it requests.
+func TestANodeIsBackAfterAWithdrawal(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		in := w.hot("edge")
+		w.mu.Lock()
+		w.connected["edge"] = false
+		w.mu.Unlock()
+		w.p.NodeLeft("edge")
+		f := fireFunction()
+		f.Image = "another"
+		w.Deploy(f)
+		w.Join("edge")
+		withdrawn := slices.ContainsFunc(w.sent, func(m *nodeapi.ControlMessage) bool { return m.GetWithdraw().GetId() == in.ID })
+		if !withdrawn {
+			t.Errorf("the node was told %v", w.sent)
 		}
 	})
 }
