@@ -31,8 +31,8 @@ const (
 	AnnotationVolumesLate = AnnotationPrefix + "volumes-late"
 	LateStart             = "start"
 	// AnnotationS3 is of pods only.
-	AnnotationS3      = AnnotationPrefix + "s3"
-	AnnotationS3Learn = AnnotationPrefix + "s3-learn"
+	AnnotationS3          = AnnotationPrefix + "s3"
+	AnnotationS3Learn     = AnnotationPrefix + "s3-learn"
 	AnnotationSpeculation = AnnotationPrefix + "speculation"
 	// AnnotationConnections and that after it are of pods only.
 	AnnotationConnections   = AnnotationPrefix + "connections"

@@ -51,7 +51,7 @@ const (
 type Owner struct {
 	config Config
 	memory *memory
-	ahead  *memory // for what lies ahead of runs
+	ahead  *memory      // for what lies ahead of runs
 	turns  *fair.Places // those that compute
 	tables *memo.Tables
 
