@@ -224,7 +224,7 @@ func TestNodesTakeNoRequestsOfADeletedFunction(t *testing.T) {
 		t.Fatal(err)
 	}
 	m := next(t, node)
-	for m.GetConfirm() != nil { // that the instance is withdrawn
+	for m.GetConfirm() != nil || m.GetWithdraw() != nil { // the instance is withdrawn
 		m = next(t, node)
 	}
 	if m.GetFunctions() == nil || len(m.GetFunctions().GetFunctions()) != 0 {
