@@ -74,7 +74,7 @@ type connection struct {
 }
 
 // watched returns a context whose request's connection is the one to be squashed. The attempt begins when there is a connection: a
-// request that nobody gets is bound anew in its turn.
+// request that nobody gets is bound again in its turn.
 func (c *connection) watched(ctx context.Context) context.Context {
 	ctx, c.end = context.WithCancel(ctx)
 	return httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{

@@ -203,7 +203,7 @@ func TestASwitchIsGuessed(t *testing.T) {
 	})
 }
 
-// Whatever is guessed, and whoever loses its instance: a run answers as one in which each function works in its turn, and no
+// With any guesses, and with attempts that lose their instances, a run answers as one in which each function works in its turn, and no
 // later.
 func TestRunningAheadChangesNothing(t *testing.T) {
 	for seed := range uint64(300) {

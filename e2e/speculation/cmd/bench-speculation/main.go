@@ -105,7 +105,8 @@ func (b *bench) deploy(ctx context.Context) error {
 		for _, suffix := range []string{inTurn, ahead} {
 			path, detours := app.Names()
 			for _, name := range append(path, detours...) {
-				f := testbed.Function{Name: name + suffix, Image: image, Node: testbed.Edge, Annotations: map[string]string{filterapi.AnnotationScaleToZero: "1h"}}
+				f := testbed.Function{Name: name + suffix, Image: image, Node: testbed.Edge,
+					Annotations: map[string]string{filterapi.AnnotationScaleToZero: "1h"}}
 				if suffix == ahead {
 					f.Annotations[filterapi.AnnotationSpeculation] = "allowed"
 				}
