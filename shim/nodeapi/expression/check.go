@@ -1,11 +1,13 @@
 package expression
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"math/big"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/itchyny/gojq"
 )
@@ -24,6 +26,9 @@ const (
 	ofLess    = "_headstart_difference"
 	ofJoin    = "_headstart_join"
 	ofWithin  = "_headstart_contains"
+	// These two are there before the expression.
+	ofInput    = "_headstart_input"
+	ofVariable = "_headstart_variable"
 )
 
 // A result that is a part of the operand, or small, is as bounded as the operand.
@@ -348,21 +353,24 @@ func measured(v any) measure {
 // gojq's own meaning of the operators that have replacements.
 var plus, minus, times, joined, contains = binary(". + $b"), binary(". - $b"), binary(". * $b"), binary("join($b)"), binary("contains($b)")
 
-func binary(source string) *gojq.Code {
-	query, err := gojq.Parse(source)
-	if err != nil {
-		panic(err)
-	}
-	code, err := gojq.Compile(query, gojq.WithVariables([]string{"$b"}))
-	if err != nil {
-		panic(err)
-	}
-	return code
+// binary returns code with two operands. Few nodes need all of it, and none at once.
+func binary(source string) func() code {
+	return sync.OnceValue(func() code {
+		query, err := gojq.Parse(source)
+		if err != nil {
+			panic(err)
+		}
+		c, err := compile(query, []string{"$b"})
+		if err != nil {
+			panic(err)
+		}
+		return c
+	})
 }
 
-// within returns what code makes of two values, within the limits of values.
-func within(code *gojq.Code, a, b any) any {
-	v, ok := code.Run(a, b).Next()
+// within returns what an operator makes of two values, within the limits of values.
+func within(operator func() code, a, b any) any {
+	v, ok := operator().run(context.Background(), a, []any{b}).Next()
 	if !ok {
 		return errors.New("no value")
 	}

@@ -23,7 +23,7 @@ var Arguments = []string{"$context", "$input", "$output", "$task", "$workflow", 
 
 // Expression is an expression that can be evaluated. Its methods may be called at the same time.
 type Expression struct {
-	code      *gojq.Code
+	code      code
 	variables []string
 	uses      map[string]bool
 }
@@ -42,7 +42,7 @@ func Parse(source string, variables []string) (*Expression, error) {
 	if c.err != nil {
 		return nil, fmt.Errorf("the expression %q %w", shortened(source), c.err)
 	}
-	code, err := gojq.Compile(query, append(functions, gojq.WithVariables(variables), gojq.WithEnvironLoader(nil))...)
+	code, err := compile(query, variables, functions...)
 	if err != nil {
 		return nil, fmt.Errorf("the expression %q cannot be used here: %w", shortened(source), err)
 	}
@@ -80,7 +80,7 @@ func (e *Expression) Needs(is func(any) bool, input any, values ...any) bool {
 func (e *Expression) Eval(ctx context.Context, input any, values ...any) (any, error) {
 	ctx, cancel := context.WithTimeout(ctx, TimeLimit)
 	defer cancel()
-	results := e.code.RunWithContext(ctx, input, values...)
+	results := e.code.run(ctx, input, values)
 	value, ok := results.Next()
 	if !ok {
 		return nil, errors.New("the expression yields no value")

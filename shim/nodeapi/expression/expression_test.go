@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 )
@@ -204,4 +205,31 @@ func FuzzExpression(f *testing.F) {
 			}
 		}
 	})
+}
+
+// Runs at work at the same time share what an expression has of its own, such as a constant: nobody may write into it.
+func TestValuesAreShared(t *testing.T) {
+	made, err := Parse(`{a: {b: [1, 2, 3]}, c: 1}`, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	uses, err := Parse(`[., $x] | length`, []string{"$x"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var wg sync.WaitGroup
+	for range 4 {
+		wg.Go(func() {
+			for range 2000 {
+				v, err := made.Eval(t.Context(), nil)
+				if err != nil {
+					t.Error(err)
+				}
+				if _, err := uses.Eval(t.Context(), v, v); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	wg.Wait()
 }
