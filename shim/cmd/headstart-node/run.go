@@ -286,6 +286,7 @@ func leave(asked, ctx context.Context, stop func(), gateway net.Listener, reques
 	defer cancel()
 	var passed sync.WaitGroup
 	passed.Go(func() { connected.Drain(drain) })
+	serve.HandOver(drain, gateway)
 	requests.Drain(drain)
 	passed.Wait()
 }

@@ -18,18 +18,19 @@ type Listen func() (net.Listener, error)
 // (mode 0600). The socket that an earlier process left there is replaced, or taken over
 // from one that still runs: there is no moment without one. Anything else at path is an
 // error.
-func Unix(path string) Listen { return UnixFor(path, -1) }
+func Unix(path string) Listen { return unix("unix", path, 0o600, -1, false) }
 
 // UnixPackets is Unix for messages with borders (SOCK_SEQPACKET).
-func UnixPackets(path string) Listen { return unix("unixpacket", path, 0o600, -1) }
+func UnixPackets(path string) Listen { return unix("unixpacket", path, 0o600, -1, false) }
 
-// UnixFor is Unix for another user, by its id. Below 0 it is the process's own.
-func UnixFor(path string, uid int) Listen { return unix("unix", path, 0o600, uid) }
+// UnixFor is Unix for another user, by its id. Below 0 it is the process's own. Connections that wait for a request of
+// HTTP/1 stay when a process takes the socket over, too: it reads on.
+func UnixFor(path string, uid int) Listen { return unix("unix", path, 0o600, uid, true) }
 
 // UnixForAll is Unix for whoever gets to the path: its directory says who that is.
-func UnixForAll(path string) Listen { return unix("unix", path, 0o666, -1) }
+func UnixForAll(path string) Listen { return unix("unix", path, 0o666, -1, false) }
 
-func unix(network, path string, mode fs.FileMode, uid int) Listen {
+func unix(network, path string, mode fs.FileMode, uid int, keeps bool) Listen {
 	return func() (net.Listener, error) {
 		if err := checkSocket(path); err != nil {
 			return nil, err
@@ -42,9 +43,16 @@ func unix(network, path string, mode fs.FileMode, uid int) Listen {
 		if err != nil {
 			return nil, fmt.Errorf("listening: %w", err)
 		}
-		u := &unixListener{Listener: Limit(l, Own), path: path}
+		u := &unixListener{path: path}
+		if keeps {
+			if u.keeping, err = keep(l, path, func() bool { return TakenOver(u) }); err != nil {
+				return nil, errors.Join(err, l.Close())
+			}
+			l = u.keeping
+		}
+		u.Listener = Limit(l, Own)
 		if err := u.show(next, mode, uid); err != nil {
-			return nil, errors.Join(err, l.Close())
+			return nil, errors.Join(err, u.Listener.Close())
 		}
 		return u, nil
 	}
@@ -53,8 +61,9 @@ func unix(network, path string, mode fs.FileMode, uid int) Listen {
 // unixListener is there by its path until it is closed, or another has the path.
 type unixListener struct {
 	net.Listener
-	path string
-	file fs.FileInfo
+	path    string
+	file    fs.FileInfo
+	keeping *keeping // or nil
 }
 
 // show puts the socket in its place, when it is as it shall be.

@@ -104,9 +104,13 @@ func HTTP(ctx context.Context, h http.Handler, grace time.Duration, log *slog.Lo
 		for _, set := range options {
 			set(s)
 		}
+		if u, is := l.(*unixListener); is && u.keeping != nil {
+			u.keeping.serve(s)
+		}
 		return untilDone(ctx, func() error { return s.Serve(l) }, func() {
 			limit, cancel := context.WithTimeout(life, grace)
 			defer cancel()
+			HandOver(limit, l)
 			_ = s.Shutdown(limit) // it says whether requests are late, as the wait below does
 			ended := make(chan struct{})
 			go func() {
