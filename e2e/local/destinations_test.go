@@ -61,9 +61,9 @@ func (d *destinations) plan(c testbed.Config) (err error) {
 			"{address: '%s:%d', user: %s, database: shop, credentialsSecret: %s%s}",
 			origin, d.address, port, user, secret, more))
 	}
-	redis := func(name, more string, port int) {
-		d.add(name, fmt.Sprintf("origin: node, redis: {address: '%s:%d', user: app, db: 2, credentialsSecret: app%s}",
-			d.address, port, more))
+	redis := func(name, origin, more string, port int) {
+		d.add(name, fmt.Sprintf("origin: %s, redis: {address: '%s:%d', user: app, db: 2, credentialsSecret: app%s}",
+			origin, d.address, port, more))
 	}
 	postgres("orders", "node", "app", "app", ", "+tls, postgresPort)
 	postgres("plain", "node", "app", "app", "", postgresPort)
@@ -71,8 +71,9 @@ func (d *destinations) plan(c testbed.Config) (err error) {
 	postgres("full", "node", "nobody", "app", "", postgresPort)
 	postgres("denied", "node", "app", "stale-app", "", postgresPort)
 	postgres("refused", "node", "app", "app", "", nobodysPort)
-	redis("sessions", ", "+tls, redisTLSPort)
-	redis("cache", "", redisPort)
+	redis("sessions", "node", ", "+tls, redisTLSPort)
+	redis("sessions-inside", "sandbox", "", redisPort)
+	redis("cache", "node", "", redisPort)
 	d.add("direct", fmt.Sprintf("origin: node, unused: 1, tcp: {address: '%s:%d'}", d.address, postgresPort))
 	d.add("others", fmt.Sprintf("namespaces: [bank], tcp: {address: '%s:%d'}", d.address, postgresPort))
 	d.add("lost", "origin: node, postgres: {address: 'db.invalid:5432', user: app}")

@@ -26,6 +26,8 @@ type Function struct {
 	Name string
 	// Image is one of the constants, or one that does not exist.
 	Image string
+	// Command is its program; empty: the image's own.
+	Command []string
 	// Annotations go to the service's metadata.
 	Annotations map[string]string
 	// Template are those of its pods.
@@ -64,6 +66,9 @@ func (f Function) manifest(s *S3) string {
 		fmt.Fprintf(&b, "      nodeSelector: {kubernetes.io/hostname: %s}\n", f.Node)
 	}
 	fmt.Fprintf(&b, "      containers:\n      - image: %s\n", f.Image)
+	if len(f.Command) > 0 {
+		fmt.Fprintf(&b, "        command: [%s]\n", strings.Join(f.Command, ", "))
+	}
 	// For requests whose input is not brought: the function then fetches by itself.
 	fmt.Fprintf(&b, "        env:\n        - {name: S3_ENDPOINT, value: %q}\n        - {name: S3_REGION, value: %q}\n", s.Endpoint, Region)
 	fmt.Fprintf(&b, "        - {name: S3_ACCESS_KEY_ID, value: %q}\n        - {name: S3_SECRET_ACCESS_KEY, value: %q}\n", s.Secret.Access, s.Secret.Key)

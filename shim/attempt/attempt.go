@@ -3,19 +3,36 @@
 package attempt
 
 import (
+	"context"
+	"errors"
 	"net/http"
 	"sync"
 
+	"github.com/headstart-mesh/headstart/filters/filterapi"
 	"github.com/headstart-mesh/headstart/shim/problem"
 )
 
 // ErrSquashed is why an attempt has no answer.
 var ErrSquashed = problem.New(http.StatusServiceUnavailable, "Squashed", "", "nobody wants the answer to the request any more")
 
+// ErrEffect is why an attempt is not adopted at once.
+var ErrEffect = errors.New("the attempt has an effect elsewhere")
+
+// ErrUnclear is why nobody knows whether what an attempt has done elsewhere counts.
+var ErrUnclear = problem.New(http.StatusBadGateway, "StateUnclear", filterapi.AnnotationConnections,
+	"the store was lost while a function's writes were made; whether all of them were, or none, is not known")
+
+// Effect is what an attempt has done elsewhere, where nobody sees it.
+type Effect interface {
+	// Commit makes it count, all of it, or else fails: with ErrUnclear if it may count. All other errors say that nothing does.
+	Commit(ctx context.Context) error
+}
+
 // Attempt is one. Its methods may be called at the same time.
 type Attempt struct {
 	mu     sync.Mutex
 	phase  phase
+	effect Effect
 	stop   func()
 	then   []func() // what is done when its turn comes
 	turn   chan struct{}
@@ -25,10 +42,11 @@ type Attempt struct {
 type phase int
 
 const (
-	waiting  phase = iota // for an instance
-	working               // or done with that
-	adopted               // its turn has come
-	squashed              // nothing of it counts
+	waiting    phase = iota // for an instance
+	working                 // or done with that
+	committing              // likewise; what it has done elsewhere is about to count
+	adopted                 // its turn has come
+	squashed                // nothing of it counts
 )
 
 // New returns an attempt that has not begun.
@@ -55,26 +73,66 @@ func (a *Attempt) Begin(stop func()) bool {
 	return true
 }
 
-// Adopt says that the turn has come, of the very request that the attempt is of: from now on it is a request like others. An attempt
-// that has not begun, or was squashed, is not adopted: it is squashed.
-func (a *Attempt) Adopt() bool {
+// Affect says that the attempt has an effect elsewhere. False: its turn has come, or never will.
+func (a *Attempt) Affect(e Effect) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	switch a.phase {
-	case working:
-		a.phase = adopted
-		close(a.turn)
-		for _, do := range a.then {
-			do()
-		}
-		a.then = nil
-	case waiting:
-		a.end()
+	if a.phase == working {
+		a.effect = e
 	}
-	return a.phase == adopted
+	return a.phase == working
 }
 
-// Squash says that nothing of the attempt counts. It is false if the attempt was adopted before: then all of it does.
+// Adopt says that the turn has come, of the very request that the attempt is of: from now on it is a request like others. ErrEffect:
+// its effect is to be committed instead. An attempt that has not begun, or was squashed, is not adopted: it is squashed.
+func (a *Attempt) Adopt() error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	switch {
+	case a.phase == waiting:
+		a.end()
+	case a.phase == working && a.effect != nil:
+		return ErrEffect
+	case a.phase == working:
+		a.adopt()
+	}
+	if a.phase != adopted {
+		return ErrSquashed
+	}
+	return nil
+}
+
+// Commit is Adopt for an attempt with an effect, which counts then. If it cannot, the attempt is squashed.
+func (a *Attempt) Commit(ctx context.Context) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.phase != working || a.effect == nil {
+		return ErrSquashed
+	}
+	a.phase = committing
+	a.mu.Unlock()
+	err := a.effect.Commit(ctx)
+	a.mu.Lock()
+	if err != nil {
+		a.end()
+		return err
+	}
+	a.adopt()
+	return nil
+}
+
+// adopt has the turn come; the caller holds mu.
+func (a *Attempt) adopt() {
+	a.phase = adopted
+	close(a.turn)
+	for _, do := range a.then {
+		do()
+	}
+	a.then = nil
+}
+
+// Squash says that nothing of the attempt counts. It is false if the attempt was adopted before, or is about to be: then all of it does,
+// or it is squashed by that.
 func (a *Attempt) Squash() bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -100,7 +158,7 @@ func (a *Attempt) Then(do func()) {
 	switch a.phase {
 	case adopted:
 		do()
-	case waiting, working:
+	case waiting, working, committing:
 		a.then = append(a.then, do)
 	}
 }

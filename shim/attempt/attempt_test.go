@@ -1,6 +1,8 @@
 package attempt_test
 
 import (
+	"context"
+	"errors"
 	"testing"
 
 	"github.com/headstart-mesh/headstart/shim/attempt"
@@ -12,17 +14,17 @@ func TestAttempts(t *testing.T) {
 		do               func(a *attempt.Attempt, stop func())
 		adopted, stopped bool
 	}{
-		"its turn comes while it works": {func(a *attempt.Attempt, stop func()) { a.Begin(stop); a.Adopt() }, true, false},
+		"its turn comes while it works": {func(a *attempt.Attempt, stop func()) { a.Begin(stop); _ = a.Adopt() }, true, false},
 		"its turn comes, and it is squashed then": {func(a *attempt.Attempt, stop func()) {
 			a.Begin(stop)
-			a.Adopt()
+			_ = a.Adopt()
 			if a.Squash() {
 				t.Error("an attempt is squashed that was adopted")
 			}
 		}, true, false},
 		"it is squashed": {func(a *attempt.Attempt, stop func()) { a.Begin(stop); a.Squash() }, false, true},
-		"it is squashed, and its turn comes then": {func(a *attempt.Attempt, stop func()) { a.Begin(stop); a.Squash(); a.Squash(); a.Adopt() }, false, true},
-		"its turn comes while it waits":           {func(a *attempt.Attempt, stop func()) { a.Wait(stop); a.Adopt() }, false, true},
+		"it is squashed, and its turn comes then": {func(a *attempt.Attempt, stop func()) { a.Begin(stop); a.Squash(); a.Squash(); _ = a.Adopt() }, false, true},
+		"its turn comes while it waits":           {func(a *attempt.Attempt, stop func()) { a.Wait(stop); _ = a.Adopt() }, false, true},
 		"it is squashed while it waits": {func(a *attempt.Attempt, stop func()) {
 			a.Wait(stop)
 			a.Squash()
@@ -56,6 +58,50 @@ func TestAttempts(t *testing.T) {
 		}
 		if stopped > 1 || (stopped == 1) != c.stopped {
 			t.Errorf("%s: stopped %d times", name, stopped)
+		}
+	}
+}
+
+// effect is one that counts, or does not, after do.
+type effect struct {
+	do  func()
+	err error
+}
+
+func (e effect) Commit(context.Context) error {
+	e.do()
+	return e.err
+}
+
+// An attempt with an effect is adopted when that counts, and is squashed when it does not. Nothing that happens meanwhile changes that.
+func TestEffects(t *testing.T) {
+	lost := errors.New("somebody else has written")
+	for _, err := range []error{nil, lost} {
+		for name, meanwhile := range map[string]func(a *attempt.Attempt){
+			"nothing":         func(*attempt.Attempt) {},
+			"it is squashed":  func(a *attempt.Attempt) { a.Squash() },
+			"its turn comes":  func(a *attempt.Attempt) { _, _ = a.Adopt(), a.Commit(t.Context()) },
+			"another effect":  func(a *attempt.Attempt) { a.Affect(effect{}) },
+			"somebody waits":  func(a *attempt.Attempt) { a.Then(func() {}) },
+			"it begins again": func(a *attempt.Attempt) { a.Begin(func() { t.Error("it was stopped") }) },
+		} {
+			a, stopped := attempt.New(), 0
+			a.Begin(func() { stopped++ })
+			if !a.Affect(effect{func() { meanwhile(a) }, err}) {
+				t.Fatal("it has no effect while it works")
+			}
+			if got := a.Adopt(); !errors.Is(got, attempt.ErrEffect) || a.InTurn() || a.IsSquashed() {
+				t.Errorf("%s: it is adopted without its effect: %v", name, got)
+			}
+			if got := a.Commit(t.Context()); !errors.Is(got, err) {
+				t.Errorf("%s: %v, want %v", name, got, err)
+			}
+			if a.InTurn() != (err == nil) || a.IsSquashed() != (err != nil) || (stopped == 1) != (err != nil) {
+				t.Errorf("%s, %v: adopted %v, squashed %v, stopped %d times", name, err, a.InTurn(), a.IsSquashed(), stopped)
+			}
+			if a.Affect(effect{}) {
+				t.Errorf("%s: it has another effect", name)
+			}
 		}
 	}
 }

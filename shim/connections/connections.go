@@ -23,6 +23,7 @@ import (
 	"go.opentelemetry.io/otel"
 
 	"github.com/headstart-mesh/headstart/filters/filterapi"
+	"github.com/headstart-mesh/headstart/shim/databuffer"
 	"github.com/headstart-mesh/headstart/shim/fair"
 	"github.com/headstart-mesh/headstart/shim/functionapi"
 	"github.com/headstart-mesh/headstart/shim/nodeapi"
@@ -65,6 +66,8 @@ type Config struct {
 	Event func(*nodeapi.Event)
 	// Traceparent is the trace of the request that a sandbox works on, if it is known (W3C trace context).
 	Traceparent func(sandbox string) string
+	// Buffer has what sandboxes do before their turn.
+	Buffer *databuffer.Buffer
 	// Next is that of the request that it gets next; empty: ctx has ended before.
 	Next    func(ctx context.Context, sandbox string) string
 	Metrics *Metrics
@@ -186,6 +189,7 @@ type sandbox struct {
 	mu     sync.Mutex
 	doors  map[string]*door
 	aheads map[string]*ahead
+	stores map[string]*databuffer.Store // that sessions are buffered of
 	// refused are the destinations that an event has said are not to be had.
 	refused map[string]bool
 }
@@ -196,6 +200,8 @@ type note struct {
 	Function     string   `json:"function"`
 	Destinations []string `json:"destinations"`
 	By           string   `json:"by"`
+	// Buffered: the program may work on requests before their turn.
+	Buffered bool `json:"buffered,omitempty"`
 	// Kinds are those of the destinations: the next daemon opens the doors before it has a list.
 	Kinds map[string]string `json:"kinds"`
 }
@@ -255,7 +261,7 @@ func (s *Server) enter(sb sandboxes.Sandbox) (*sandbox, error) {
 		return known, nil
 	}
 	known := &sandbox{id: sb.ID, namespace: sb.Namespace, note: *n, doors: map[string]*door{}, aheads: map[string]*ahead{},
-		refused: map[string]bool{}}
+		stores: map[string]*databuffer.Store{}, refused: map[string]bool{}}
 	known.ctx, known.cancel = context.WithCancel(s.ctx)
 	s.sandboxes[sb.ID] = known
 	return known, nil
@@ -279,7 +285,7 @@ func (s *Server) noteOf(sb sandboxes.Sandbox) (*note, error) {
 	}
 	defer dir.Close() // it was only read from
 	if c := sb.Connections; c != nil {
-		n := &note{Function: c.GetName(), Destinations: c.GetDestinations(), By: c.GetBy(), Kinds: map[string]string{}}
+		n := &note{Function: c.GetName(), Destinations: c.GetDestinations(), By: c.GetBy(), Buffered: sb.RunsAhead, Kinds: map[string]string{}}
 		maps.Copy(n.Kinds, c.GetKinds())
 		for _, name := range n.Destinations {
 			if d, err := s.list.get(name, sb.Namespace); err == nil {

@@ -29,6 +29,10 @@ func (s *Server) serve(sb *sandbox, name string, client net.Conn) {
 		_ = client.Close() // it has left
 		return
 	}
+	if err == nil && sb.Buffered {
+		s.buffer(sb, name, d, client)
+		return
+	}
 	began := time.Now()
 	server, way, err := s.meet(sb, name, client)
 	if err != nil || server == nil {

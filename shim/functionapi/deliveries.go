@@ -67,6 +67,21 @@ func (d *deliveries) begin(instance string, what sandboxes.Delivery) (end func()
 	}
 }
 
+// current is the attempt whose turn has not come, of those that an instance works on, or has worked on last.
+func (d *deliveries) current(instance string) *attempt.Attempt {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, own := range d.of[instance] {
+		if own.Attempt != nil && !own.Attempt.InTurn() {
+			return own.Attempt
+		}
+	}
+	if last := d.last[instance]; last != nil && !last.InTurn() {
+		return last
+	}
+	return nil
+}
+
 // forget lets go of an instance that is no more.
 func (d *deliveries) forget(instance string) {
 	d.mu.Lock()

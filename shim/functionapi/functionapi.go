@@ -110,6 +110,12 @@ func (s *Server) Traceparent(instance string) string {
 	return s.deliveries.origin(instance, "", trace.TraceID{}).traceparent
 }
 
+// Current is the attempt that an instance works on, or has worked on last; nil: it is none, or its turn has come.
+func (s *Server) Current(instance string) *attempt.Attempt { return s.deliveries.current(instance) }
+
+// Turn waits until what an instance does may have effects.
+func (s *Server) Turn(ctx context.Context, instance string) error { return s.deliveries.turn(ctx, instance) }
+
 // Next waits for the next request that an instance gets, and returns its trace; empty: it has none, or ctx has ended before.
 func (s *Server) Next(ctx context.Context, instance string) string {
 	return s.deliveries.next(ctx, instance)

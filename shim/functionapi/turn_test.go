@@ -42,7 +42,7 @@ func TestCallsWaitForTheTurn(t *testing.T) {
 			quiet(answered)
 			want := http.StatusServiceUnavailable
 			if adopted {
-				a.Adopt()
+				_ = a.Adopt()
 				want = http.StatusOK
 			} else {
 				a.Squash()

@@ -87,7 +87,7 @@ func TestAnAttemptThatIsAdopted(t *testing.T) {
 	f := newFunction()
 	r := newRig(t, f.ServeHTTP)
 	e := r.ahead(t)
-	if got := <-f.began; got != "early" || !e.Adopt() {
+	if got := <-f.began; got != "early" || e.Adopt() != nil {
 		t.Fatalf("the function gets %q", got)
 	}
 	later := r.one(t, "later")

@@ -13,6 +13,7 @@ import (
 
 	"github.com/headstart-mesh/headstart/filters/filterapi"
 	"github.com/headstart-mesh/headstart/shim/nodeapi"
+	"github.com/headstart-mesh/headstart/shim/nodeapi/destinations"
 	"github.com/headstart-mesh/headstart/shim/nodeapi/tracing"
 	"github.com/headstart-mesh/headstart/shim/problem"
 	"github.com/headstart-mesh/headstart/shim/readiness"
@@ -107,7 +108,7 @@ func (l *Local) create(ctx context.Context, in *run, m *nodeapi.StartInstance) (
 		l.notClosed(in.function, "its inputs are objects of a store, which may be others when its turn comes")
 	case f.GetS3() != "":
 		l.notClosed(in.function, "it has S3 on the node, by which others would see what it does")
-	case m.GetConnections() != nil:
+	case !destinations.Unseen(m.GetConnections()):
 		l.notClosed(in.function, "it is given connections, by which others would see what it does")
 	default:
 		sb.RunsAhead = true

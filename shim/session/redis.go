@@ -141,20 +141,58 @@ func commands(s Start) (n int) {
 // whatever a client says that speaks TLS.
 func (r Redis) Accept(ctx context.Context, client net.Conn, from Sessions) (*Session, error) {
 	f := front{redis: r, client: client, from: from}
-	stop := until(ctx, client.SetReadDeadline)
+	return f.accept(ctx)
+}
+
+// Begun is a session whose client is to be listened to.
+type Begun struct {
+	*Session
+	// Unread is what the client has sent beyond its start-up. The server has not got it.
+	Unread []byte
+	// Version is that of Redis' protocol, and DB the number of the database, that the start-up asks for.
+	Version, DB int
+}
+
+// Begin is Accept for who passes commands on by itself. A client that speaks for itself, by TLS or as another user, is refused.
+func (r Redis) Begin(ctx context.Context, client net.Conn, from Sessions) (*Begun, error) {
+	f := front{redis: r, client: client, from: from, keeps: true}
+	s, err := f.accept(ctx)
+	if err != nil || s == nil {
+		return nil, err
+	}
+	b := &Begun{Session: s, Unread: f.in, Version: 2, DB: r.DB}
+	for rest := []byte(f.said); len(rest) > 0; {
+		words, size, err := parseCommand(rest)
+		if err != nil || size == 0 {
+			break
+		}
+		rest = rest[size:]
+		switch {
+		case len(words) < 2:
+		case words[0] == "HELLO":
+			b.Version, _ = strconv.Atoi(words[1]) // what is no number the server has refused
+		case words[0] == "SELECT":
+			b.DB, _ = strconv.Atoi(words[1])
+		}
+	}
+	return b, nil
+}
+
+func (f *front) accept(ctx context.Context) (*Session, error) {
+	stop := until(ctx, f.client.SetReadDeadline)
 	done, err := f.run(ctx)
 	if !done {
 		f.drop()
 	}
 	if err != nil {
-		err = fmt.Errorf("destination %q: %w", r.Name, err)
+		err = fmt.Errorf("destination %q: %w", f.redis.Name, err)
 		f.refuse(ctx, err)
 	}
 	if late := stop(); late != nil {
 		f.drop()
 		err = cmp.Or(err, late)
 	}
-	if f.session != nil && client.SetReadDeadline(time.Time{}) != nil {
+	if f.session != nil && f.client.SetReadDeadline(time.Time{}) != nil {
 		f.drop() // the client has left
 	}
 	return f.session, err
@@ -169,6 +207,9 @@ func redisError(err error) []byte {
 	return fmt.Appendf(nil, "-%s %s\r\n", code, strings.NewReplacer("\r", " ", "\n", " ").Replace(err.Error()))
 }
 
+// errOwnUser is why Begin refuses a client.
+var errOwnUser = errors.New("a function that runs ahead uses it without TLS, as the user on the operator's list")
+
 // front is the conversation with one driver up to the end of its start-up.
 type front struct {
 	redis   Redis
@@ -178,6 +219,7 @@ type front struct {
 	session *Session
 	said    Start // what the driver has asked for up to now
 	answers int   // how many commands that is
+	keeps   bool  // what is beyond the start-up stays here
 }
 
 // run returns when the start-up is over, and whether the session is the client's then.
@@ -377,6 +419,10 @@ func (f *front) end(ctx context.Context) (done bool, err error) {
 }
 
 func (f *front) handOver(ctx context.Context) (done bool, err error) {
+	if f.keeps {
+		f.session.answers = nil
+		return true, nil
+	}
 	stop := until(ctx, f.session.Conn.SetDeadline)
 	_, err = f.session.Conn.Write(f.in)
 	if late := stop(); late != nil {
@@ -391,6 +437,9 @@ func (f *front) handOver(ctx context.Context) (done bool, err error) {
 
 // encrypt has a client that speaks TLS do so with the server.
 func (f *front) encrypt(ctx context.Context) (done bool, err error) {
+	if f.keeps {
+		return false, errOwnUser
+	}
 	if err := f.take(ctx, Bare); err != nil {
 		return false, err
 	}
@@ -400,6 +449,9 @@ func (f *front) encrypt(ctx context.Context) (done bool, err error) {
 // other sends the log-in of another user by a connection of its own, which is told what the driver has said before, as
 // soon as it is logged in. size is that of the log-in.
 func (f *front) other(ctx context.Context, size int) (done bool, err error) {
+	if f.keeps {
+		return false, errOwnUser
+	}
 	if err := f.take(ctx, Bare); err != nil {
 		return false, err
 	}

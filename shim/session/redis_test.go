@@ -173,6 +173,57 @@ func TestRedisAnswers(t *testing.T) {
 	}
 }
 
+// Who passes commands on by itself gets what is beyond the start-up, of which the server hears nothing.
+func TestRedisBegins(t *testing.T) {
+	for name, c := range map[string]struct {
+		says        []string
+		unread      string
+		version, db int
+		refused     bool
+	}{
+		"no start-up":     {says: []string{"GET k"}, unread: "GET k", version: 2},
+		"a start-up":      {says: []string{"HELLO 3", "SELECT 4", "GET k"}, unread: "GET k", version: 3, db: 4},
+		"own user":        {says: []string{"AUTH app x", "SET k v"}, unread: "SET k v", version: 2},
+		"another user":    {says: []string{"AUTH eve x"}, refused: true},
+		"another at last": {says: []string{"SELECT 2", "HELLO 3 AUTH eve x"}, refused: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			server := startFakeRedis(t)
+			from := &sessions{t: t, protocol: cache, dial: server.Dial}
+			ours, theirs := net.Pipe()
+			defer theirs.Close()
+			go func() {
+				for _, line := range c.says {
+					_, _ = theirs.Write(command(line)) // it may be refused before
+				}
+			}()
+			go func() { _, _ = io.Copy(io.Discard, theirs) }()
+			b, err := cache.Begin(t.Context(), ours, from)
+			_ = ours.Close()
+			if c.refused {
+				if err == nil || !strings.Contains(err.Error(), "runs ahead") {
+					t.Errorf("%+v, %v", b, err)
+				}
+				return
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			if string(b.Unread) != string(command(c.unread)) || b.Version != c.version || b.DB != c.db {
+				t.Errorf("%q, %+v", b.Unread, b)
+			}
+			_ = b.Conn.Close()
+			server.mu.Lock()
+			defer server.mu.Unlock()
+			for _, told := range server.told {
+				if slices.Contains(told, c.unread) {
+					t.Errorf("the server was told %q", told)
+				}
+			}
+		})
+	}
+}
+
 // A client that speaks TLS gets the server itself.
 func TestRedisEncrypted(t *testing.T) {
 	dial := listen(t, func(_ int, conn net.Conn) { io.Copy(conn, conn) })

@@ -128,7 +128,7 @@ func TestTurnsGoFirst(t *testing.T) {
 		adopted, early, waits := attempt.New(), attempt.New(), attempt.New()
 		k.take("adopted", "", adopted)
 		adopted.Begin(func() {})
-		adopted.Adopt()
+		_ = adopted.Adopt()
 		k.take("early", "", early)
 		early.Begin(func() {})
 		k.take("waits", "", waits) // the one that is free is not closed

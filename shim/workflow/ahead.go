@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"maps"
 	"slices"
 	"sync"
@@ -26,6 +27,7 @@ const (
 	squashedWrong  = "wrong"  // the run goes another way, or with another input
 	squashedFailed = "failed" // there is no answer: another request had the instance, say
 	squashedEnd    = "end"    // the run has ended
+	squashedState  = "state"  // what it has read of a store was something else in its turn
 	squashedIdle   = "idle"   // its turn came before an instance was free
 )
 
@@ -105,7 +107,7 @@ func (r *revisions) set() {
 }
 
 // adopt has calls whose turn has come go on that have begun before it.
-func (r *run) adopt() {
+func (r *run) adopt(ctx context.Context) {
 	for again := true; again; {
 		again = false
 		for _, step := range r.state.Open() {
@@ -118,12 +120,17 @@ func (r *run) adopt() {
 				r.squash(w, squashedWrong)
 				continue
 			}
-			if !w.attempt.Adopt() {
+			err := w.attempt.Adopt()
+			if err != nil && !errors.Is(err, attempt.ErrEffect) {
 				r.squash(w, squashedIdle)
 				continue
 			}
 			delete(r.early, step.ID)
 			r.under[step.ID], r.begun[step.ID] = w, true
+			if err != nil {
+				r.commitEffect(ctx, w)
+				continue
+			}
 			r.owner.config.Metrics.attempted(r.request.Workflow.GetName(), adopted)
 			if w.answer != nil {
 				r.state, again = r.commit(w), true
@@ -131,6 +138,40 @@ func (r *run) adopt() {
 			}
 		}
 	}
+}
+
+// commitEffect has what an attempt has done to a store count. The run hears of it as of an answer.
+func (r *run) commitEffect(ctx context.Context, w *work) {
+	w.committing = true
+	r.calls.Go(func() {
+		err := w.attempt.Commit(ctx)
+		select {
+		case r.answers <- came{work: w, committed: true, err: err}:
+		case <-ctx.Done():
+		}
+	})
+}
+
+// committed goes on with an attempt whose effect counts, or with none.
+func (r *run) committed(w *work, err error) *program.State {
+	w.committing = false
+	switch {
+	case r.under[w.step.ID] != w: // nobody waits for it any more
+		return r.state
+	case errors.Is(err, attempt.ErrUnclear): // to do it again could have it done twice
+		w.answer = &program.Answer{Err: attempt.ErrUnclear}
+	case err != nil:
+		delete(r.under, w.step.ID)
+		r.looked = false
+		r.squash(w, squashedState)
+		return r.state
+	default:
+		r.owner.config.Metrics.attempted(r.request.Workflow.GetName(), adopted)
+	}
+	if w.answer == nil {
+		return r.state
+	}
+	return r.commit(w)
 }
 
 // learn feeds the tables with an answer that counts.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"maps"
 	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
@@ -38,13 +39,53 @@ type ahead struct {
 	// never are those that work in their turn only; loses tells of an attempt that it loses its instance.
 	never map[string]bool
 	loses func() bool
+	// counts are those that answer how often they have worked, by a store. committing is called when an attempt's part of it is to count.
+	counts     map[string]bool
+	committing func() error
 
 	mu    sync.Mutex
-	began []string // what functions have got, in its order
+	began []string       // what functions have got, in its order
+	store map[string]int // how often functions have worked
+}
+
+// count is an attempt's part of the store.
+type count struct {
+	node *ahead
+	name string
+	read int
+}
+
+func (c *count) Commit(context.Context) error {
+	if err := c.node.committing(); err != nil {
+		return err
+	}
+	c.node.mu.Lock()
+	defer c.node.mu.Unlock()
+	if c.node.store[c.name] != c.read {
+		return attempt.ErrSquashed
+	}
+	c.node.store[c.name]++
+	return nil
+}
+
+// early is the key of a request's attempt in its context.
+type early struct{}
+
+// worked is how often a function has worked before.
+func (n *ahead) worked(ctx context.Context, name string) int {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	times := n.store[name]
+	a, is := ctx.Value(early{}).(*attempt.Attempt)
+	if !is || !a.Affect(&count{n, name, times}) && a.InTurn() {
+		n.store[name]++
+	}
+	return times
 }
 
 func newAhead(t testing.TB, answers map[string]func(body string) string) *ahead {
-	n := &ahead{t: t, answers: answers, never: map[string]bool{}, loses: func() bool { return false }}
+	n := &ahead{t: t, answers: answers, never: map[string]bool{}, counts: map[string]bool{}, store: map[string]int{},
+		loses: func() bool { return false }, committing: func() error { return nil }}
 	n.Owner = workflow.New(workflow.Config{Metrics: workflow.NewMetrics(prometheus.NewRegistry()),
 		Find: func(_ context.Context, host string) (*nodeapi.Function, error) {
 			name := strings.TrimSuffix(host, ".shop")
@@ -66,18 +107,25 @@ func (n *ahead) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	n.mu.Lock()
 	n.began = append(n.began, name+" "+string(body))
 	n.mu.Unlock()
+	answer := ""
+	if n.counts[name] {
+		answer = fmt.Sprintf(`{"n":%d,"of":%q}`, n.worked(r.Context(), name), name)
+	}
 	select {
 	case <-time.After(pace):
 	case <-r.Context().Done():
 		return
 	}
 	w.Header().Set("Content-Type", "application/json")
-	_, _ = io.WriteString(w, n.answers[name](string(body)))
+	if answer == "" {
+		answer = n.answers[name](string(body))
+	}
+	_, _ = io.WriteString(w, answer)
 }
 
 // ahead has a function work before its turn.
 func (n *ahead) ahead(a *attempt.Attempt, r *http.Request, keep calls.Keep) calls.Answer {
-	ctx, cancel := context.WithCancel(context.WithoutCancel(r.Context()))
+	ctx, cancel := context.WithCancel(context.WithValue(context.WithoutCancel(r.Context()), early{}, a))
 	defer cancel()
 	if !a.Begin(cancel) {
 		return calls.Answer{Failed: attempt.ErrSquashed}
@@ -102,12 +150,16 @@ func (n *ahead) run(f *nodeapi.Function, body string) (string, time.Duration) {
 	n.t.Helper()
 	w, began := httptest.NewRecorder(), time.Now()
 	r := httptest.NewRequestWithContext(n.t.Context(), http.MethodPost, "/", strings.NewReader(body))
-	err := n.Serve(r.Context(), w, r, workflow.Request{ID: nodeapi.NewRequestID(), Workflow: f, Ingress: n, Ahead: n.ahead,
-		Load: func(string) (int, int, int) { return 1, 0, 1 }, Prepare: func(context.Context, string, string) {}})
+	err := n.serve(w, r, f)
 	if err != nil || w.Code != http.StatusOK {
 		n.t.Errorf("%d %s, %v", w.Code, w.Body, err)
 	}
 	return strings.TrimSpace(w.Body.String()), time.Since(began)
+}
+
+func (n *ahead) serve(w http.ResponseWriter, r *http.Request, f *nodeapi.Function) error {
+	return n.Serve(r.Context(), w, r, workflow.Request{ID: nodeapi.NewRequestID(), Workflow: f, Ingress: n, Ahead: n.ahead,
+		Load: func(string) (int, int, int) { return 1, 0, 1 }, Prepare: func(context.Context, string, string) {}})
 }
 
 // task calls a function of the namespace, and its answer is what follows gets.
@@ -224,11 +276,15 @@ func TestRunningAheadChangesNothing(t *testing.T) {
 			for name := range answers {
 				n.never[name] = r.IntN(6) == 0
 			}
+			plain := newAhead(t, answers)
+			for _, name := range []string{"d", "e", "f"} { // of which no two work at the same time in their turns
+				n.counts[name] = r.IntN(2) == 0
+				plain.counts[name] = n.counts[name]
+			}
 			lost := rand.New(rand.NewPCG(seed, 21))
 			n.loses = func() bool { n.mu.Lock(); defer n.mu.Unlock(); return lost.IntN(8) == 0 }
-			f := of(randomTasks(r, "/do", 2+r.IntN(5), 2)...)
+			f := of(randomTasks(r, "/do", 2+r.IntN(5), 2, 6)...)
 			f.RequestTimeout = durationpb.New(time.Hour)
-			plain := newAhead(t, answers)
 			for name := range answers {
 				plain.never[name] = true
 			}
@@ -242,14 +298,43 @@ func TestRunningAheadChangesNothing(t *testing.T) {
 				if fast > slow {
 					t.Errorf("seed %d: it takes %s, in turn %s", seed, fast, slow)
 				}
-				changes.Add(1)
+				if changes.Add(1); !maps.Equal(n.store, plain.store) {
+					t.Fatalf("seed %d: the store has %v, want %v", seed, n.store, plain.store)
+				}
+				if others := r.IntN(4); others < 3 { // somebody else has worked, too
+					name := []string{"d", "e", "f"}[others]
+					n.store[name]++
+					plain.store[name]++
+				}
 			}
 		})
 	}
 }
 
-// randomTasks are calls, switches on what was answered, and branches.
-func randomTasks(r *rand.Rand, path string, n, deep int) (tasks []*nodeapi.Task) {
+// If nobody knows whether an attempt's part of a store counts, the run does not do it again.
+func TestAnUnclearEffect(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newAhead(t, map[string]func(string) string{"a": adds("a"), "b": adds("b")})
+		n.counts["b"] = true
+		two := task("b")
+		two.InputFrom = "$workflow.input"
+		f := of(task("a"), two)
+		n.run(f, "1")
+		n.began, n.committing = nil, func() error { return attempt.ErrUnclear }
+		w := httptest.NewRecorder()
+		r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/", strings.NewReader("1"))
+		err := n.serve(w, r, f)
+		if err != nil || w.Code != http.StatusBadGateway || !strings.Contains(w.Body.String(), "StateUnclear") {
+			t.Errorf("%d %s, %v", w.Code, w.Body, err)
+		}
+		if len(n.began) != 2 {
+			t.Errorf("%q is asked", n.began)
+		}
+	})
+}
+
+// randomTasks are calls of so many functions, switches on what was answered, and branches.
+func randomTasks(r *rand.Rand, path string, n, deep, functions int) (tasks []*nodeapi.Task) {
 	for i := range n {
 		name := fmt.Sprint("t", i)
 		at := path + "/" + name
@@ -259,12 +344,12 @@ func randomTasks(r *rand.Rand, path string, n, deep int) (tasks []*nodeapi.Task)
 			one.Kind = &nodeapi.Task_Switch{Switch: &nodeapi.Switch{Cases: []*nodeapi.Case{
 				{Name: "odd", When: `(.n? // 0) % 2 == 1`, Then: fmt.Sprint("t", i+1+r.IntN(n-i-1))}, {Name: "even"}}}}
 		case kind == 1 && deep > 0:
-			one.Kind = &nodeapi.Task_Fork{Fork: &nodeapi.Fork{Branches: randomTasks(r, at, 2, 0)}}
+			one.Kind = &nodeapi.Task_Fork{Fork: &nodeapi.Fork{Branches: randomTasks(r, at, 2, 0, 3)}}
 			one.OutputAs = "{n: length}"
 		case kind == 2 && deep > 0:
-			one.Kind = &nodeapi.Task_Do{Do: &nodeapi.TaskList{Tasks: randomTasks(r, at, 1+r.IntN(2), deep-1)}}
+			one.Kind = &nodeapi.Task_Do{Do: &nodeapi.TaskList{Tasks: randomTasks(r, at, 1+r.IntN(2), deep-1, functions)}}
 		default:
-			c := task(string(rune('a' + r.IntN(6))))
+			c := task(string(rune('a' + r.IntN(functions))))
 			c.Name, c.Path = name, at
 			if r.IntN(3) == 0 {
 				c.InputFrom = "$workflow.input"

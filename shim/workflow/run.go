@@ -52,6 +52,9 @@ type run struct {
 type came struct {
 	work   *work
 	answer program.Answer
+	// committed: it is not an answer, but whether the effect of an attempt counts.
+	committed bool
+	err       error
 }
 
 func newRun(o *Owner, c compiled, q Request) *run {
@@ -68,7 +71,7 @@ func (r *run) turn(ctx context.Context, next func() *program.State) error {
 	}
 	defer leave()
 	r.state = next()
-	r.adopt()
+	r.adopt(ctx)
 	return r.keep(max(r.state.Memory(), leastMemory))
 }
 
@@ -153,9 +156,13 @@ func (r *run) begin(ctx context.Context) {
 // came takes a call's answer. That of one before its turn is a guess until then.
 func (r *run) came(c came) *program.State {
 	w := c.work
+	if c.committed {
+		return r.committed(w, c.err)
+	}
 	w.answer = &c.answer
 	r.heard(w)
 	switch {
+	case r.under[w.step.ID] == w && w.committing: // the answer counts with it
 	case r.under[w.step.ID] == w:
 		return r.commit(w)
 	case r.early[w.step.ID] == w && w.answer.Err != nil: // it runs in its turn
@@ -212,6 +219,8 @@ type work struct {
 	attempt *attempt.Attempt // nil: it began in its turn
 	answer  *program.Answer  // once the run has heard of it
 	end     context.CancelFunc
+	// committing: what it has done to a store is about to count.
+	committing bool
 
 	mu      sync.Mutex
 	kept    int64 // of the memory of runs, for the answer's body
@@ -258,7 +267,7 @@ func (r *run) start(ctx context.Context, step *program.Step, a *attempt.Attempt)
 			return
 		}
 		select {
-		case r.answers <- came{w, answer}:
+		case r.answers <- came{work: w, answer: answer}:
 		case <-ctx.Done():
 		}
 	})

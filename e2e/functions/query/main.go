@@ -124,10 +124,15 @@ func ask(ctx context.Context, words []string) (string, error) {
 		return "", err
 	}
 	c := redis.NewClient(o)
-	command := make([]any, len(words))
+	said, err := command(ctx, c, words)
+	return said, errors.Join(err, c.Close())
+}
+
+func command(ctx context.Context, c *redis.Client, words []string) (string, error) {
+	all := make([]any, len(words))
 	for i, w := range words {
-		command[i] = w
+		all[i] = w
 	}
-	said, err := c.Do(ctx, command...).Result()
-	return fmt.Sprint(said), errors.Join(err, c.Close())
+	said, err := c.Do(ctx, all...).Result()
+	return fmt.Sprint(said), err
 }

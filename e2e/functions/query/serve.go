@@ -5,9 +5,11 @@ import (
 	"encoding/json"
 	"net/http"
 	"os"
+	"strings"
 	"sync"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/redis/go-redis/v9"
 
 	"github.com/headstart-mesh/headstart/e2e/functions/service"
 )
@@ -18,9 +20,16 @@ type answer struct {
 	Error string `json:"error"`
 }
 
-// serve answers /once by a connection of the request's own, and /kept by one that all of them share.
+// serve answers /once by a connection of the request's own, and /kept by one that all of them share; /redis likewise.
 func serve(ctx context.Context) error {
 	k := &kept{}
+	client := sync.OnceValues(func() (*redis.Client, error) {
+		o, err := redis.ParseURL(os.Getenv("REDIS_URL"))
+		if err != nil {
+			return nil, err
+		}
+		return redis.NewClient(o), nil
+	})
 	mux := http.NewServeMux()
 	handle := func(path string, query func(context.Context, string) (string, error)) {
 		mux.HandleFunc(path, func(w http.ResponseWriter, r *http.Request) {
@@ -35,6 +44,13 @@ func serve(ctx context.Context) error {
 	}
 	handle("/once", func(ctx context.Context, q string) (string, error) { return once(ctx, nil, q) })
 	handle("/kept", k.query)
+	handle("/redis", func(ctx context.Context, q string) (string, error) {
+		c, err := client()
+		if err != nil {
+			return "", err
+		}
+		return command(ctx, c, strings.Fields(q))
+	})
 	return service.Run(ctx, os.Getenv, "START", mux)
 }
 

@@ -19,6 +19,7 @@ import (
 	"github.com/headstart-mesh/headstart/filters/filterapi"
 	"github.com/headstart-mesh/headstart/shim/connections"
 	"github.com/headstart-mesh/headstart/shim/curator"
+	"github.com/headstart-mesh/headstart/shim/databuffer"
 	"github.com/headstart-mesh/headstart/shim/functionapi"
 	"github.com/headstart-mesh/headstart/shim/ingress"
 	"github.com/headstart-mesh/headstart/shim/inputs"
@@ -162,8 +163,11 @@ func run(ctx context.Context, c config) (err error) {
 		Learned: c.state("s3-learned.json"), Metrics: s3proxy.NewMetrics(registry), Log: log})
 	defer s3.Close()
 	joins := streams.NewHub(log)
+	ahead := databuffer.New(databuffer.Config{Current: sockets.Current, Turn: sockets.Turn, Dir: c.state("redis"),
+		Metrics: databuffer.NewMetrics(registry), Log: log})
+	defer ahead.Close()
 	connected, err := connections.New(connections.Config{Shims: joins, SecretsDir: c.secretsDir, List: c.destinations,
-		Event: up.Event, Traceparent: sockets.Traceparent, Next: sockets.Next, Metrics: connections.NewMetrics(registry), Log: log})
+		Event: up.Event, Traceparent: sockets.Traceparent, Next: sockets.Next, Buffer: ahead, Metrics: connections.NewMetrics(registry), Log: log})
 	if err != nil {
 		return err
 	}

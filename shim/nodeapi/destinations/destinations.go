@@ -10,6 +10,7 @@ import (
 
 	"sigs.k8s.io/yaml"
 
+	"github.com/headstart-mesh/headstart/filters/filterapi"
 	"github.com/headstart-mesh/headstart/shim/nodeapi"
 )
 
@@ -165,4 +166,15 @@ func Parse(data []byte, standard Origin) (Destinations, error) {
 		return nil, err
 	}
 	return ds, nil
+}
+
+// Unseen tells whether the daemon passes on what programs say by connections when it is their turn: nobody sees before what they do. The
+// ways are those by which a program gets one.
+func Unseen(c *nodeapi.Connections) bool {
+	for _, name := range c.GetDestinations() {
+		if c.GetKinds()[name] != KindRedis || c.GetBy() == filterapi.ByConnect {
+			return false
+		}
+	}
+	return true
 }

@@ -204,3 +204,22 @@ func FuzzParse(f *testing.F) {
 		}
 	})
 }
+
+// The daemon holds back what programs say to Redis, and nothing else.
+func TestUnseen(t *testing.T) {
+	for name, c := range map[string]struct {
+		of     *nodeapi.Connections
+		unseen bool
+	}{
+		"none":         {nil, true},
+		"Redis":        {&nodeapi.Connections{Destinations: []string{"a"}, Kinds: map[string]string{"a": "redis"}, By: "socket"}, true},
+		"a descriptor": {&nodeapi.Connections{Destinations: []string{"a"}, Kinds: map[string]string{"a": "redis"}, By: "descriptor"}, true},
+		"connect":      {&nodeapi.Connections{Destinations: []string{"a"}, Kinds: map[string]string{"a": "redis"}, By: "connect"}, false},
+		"another kind": {&nodeapi.Connections{Destinations: []string{"a", "b"}, Kinds: map[string]string{"a": "redis", "b": "postgres"}}, false},
+		"no kind":      {&nodeapi.Connections{Destinations: []string{"a"}}, false},
+	} {
+		if destinations.Unseen(c.of) != c.unseen {
+			t.Errorf("%s: unseen %v", name, !c.unseen)
+		}
+	}
+}

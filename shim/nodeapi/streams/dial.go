@@ -17,6 +17,9 @@ import (
 // dialLimit bounds a dial, whatever the daemon asks for: a thread waits for it.
 const dialLimit = 30 * time.Second
 
+// Mark is on what shims send from a sandbox (SO_MARK, socket(7)), by which it passes where the sandbox's programs do not. These may not set it.
+const Mark = 0x68647374
+
 // Dial connects to an address.
 type Dial func(ctx context.Context, at netip.AddrPort) (net.Conn, error)
 
@@ -25,11 +28,16 @@ func In(namespace string) Dial {
 	return func(ctx context.Context, at netip.AddrPort) (conn net.Conn, err error) {
 		err = nsthread.Run(namespace, func() error {
 			// An address without a name is dialled by the goroutine, and so the thread, that asks.
-			conn, err = (&net.Dialer{}).DialContext(ctx, "tcp", at.String())
+			conn, err = (&net.Dialer{Control: marked}).DialContext(ctx, "tcp", at.String())
 			return err
 		})
 		return conn, err
 	}
+}
+
+func marked(_, _ string, c syscall.RawConn) (err error) {
+	failed := c.Control(func(fd uintptr) { err = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_MARK, Mark) })
+	return errors.Join(err, failed)
 }
 
 // HostNetwork dials nowhere: from the node's own network the daemon would get to what only the node may get to.

@@ -1,4 +1,4 @@
-// Package gate closes the network of a sandbox: nothing leaves but answers. What its program does before its turn is then seen by
+// Package gate closes the network of a sandbox: nothing leaves but answers, and what its shim sends for the daemon. What its program does before its turn is then seen by
 // nobody else.
 package gate
 
@@ -7,8 +7,11 @@ import (
 	"os"
 
 	"github.com/google/nftables"
+	"github.com/google/nftables/binaryutil"
 	"github.com/google/nftables/expr"
 	"golang.org/x/sys/unix"
+
+	"github.com/headstart-mesh/headstart/shim/nodeapi/streams"
 )
 
 // table is the one with the rules, in the sandbox's network namespace.
@@ -42,7 +45,7 @@ func Close(namespace string) error {
 	drop := nftables.ChainPolicyDrop
 	out := c.AddChain(&nftables.Chain{Table: t, Name: "output", Type: nftables.ChainTypeFilter, Hooknum: nftables.ChainHookOutput,
 		Priority: nftables.ChainPriorityFilter, Policy: &drop})
-	for _, rule := range [][]expr.Any{loopback, answers, neighbours(solicitation), neighbours(advertised), refuseTCP, refuse} {
+	for _, rule := range [][]expr.Any{loopback, answers, marked, neighbours(solicitation), neighbours(advertised), refuseTCP, refuse} {
 		c.AddRule(&nftables.Rule{Table: t, Chain: out, Exprs: rule})
 	}
 	if err := c.Flush(); err != nil {
@@ -64,6 +67,12 @@ var (
 	answers = []expr.Any{
 		&expr.Ct{Key: expr.CtKeyDIRECTION, Register: 1},
 		&expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: []byte{replying}},
+		accept,
+	}
+	// marked: meta mark Mark accept.
+	marked = []expr.Any{
+		&expr.Meta{Key: expr.MetaKeyMARK, Register: 1},
+		&expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: binaryutil.NativeEndian.PutUint32(streams.Mark)},
 		accept,
 	}
 	// refuseTCP and refuse have a program know at once.

@@ -1,5 +1,5 @@
 # Asks PostgreSQL and Redis as ../main.go does, by psycopg and redis-py as they are, and does what few programs do:
-#   query.py pg STATEMENT | redis WORD... | descriptors | sockets | alive [DESCRIPTOR]
+#   query.py pg STATEMENT | redis WORD... | serve | descriptors | sockets | alive [DESCRIPTOR]
 import errno, os, socket, struct, sys
 
 what, *rest = sys.argv[1:]
@@ -22,6 +22,31 @@ if what == "pg":
 elif what == "redis":
     import redis
     print(redis.Redis.from_url(os.environ["REDIS_URL"], decode_responses=True).execute_command(*rest))
+elif what == "serve":
+    # A function: what is asked for is in the parameter q, and all requests share redis-py's pool.
+    import http.server, json, redis, urllib.parse
+    pool = redis.Redis.from_url(os.environ["REDIS_URL"], decode_responses=True)
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_POST(self):
+            self.rfile.read(int(self.headers.get("Content-Length", 0)))
+            words = urllib.parse.parse_qs(urllib.parse.urlsplit(self.path).query)["q"][0].split()
+            try:
+                answer = {"said": str(pool.execute_command(*words)), "error": ""}
+            except redis.RedisError as e:
+                answer = {"said": "", "error": str(e)}
+            body = json.dumps(answer).encode()
+            self.send_response(200)
+            self.send_header("Content-Type", "application/json")
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        do_GET = do_POST
+
+    http.server.ThreadingHTTPServer(("", int(os.environ["PORT"])), Handler).serve_forever()
 elif what == "descriptors":
     # All that the program has at its start: what is listed and gone is the list's own.
     for fd in sorted(map(int, os.listdir("/proc/self/fd"))):

@@ -1,0 +1,590 @@
+//go:build integration
+
+package databuffer_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"net"
+	"os"
+	"os/exec"
+	"reflect"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/redis/go-redis/v9"
+	"go.uber.org/goleak"
+
+	"github.com/headstart-mesh/headstart/shim/attempt"
+	"github.com/headstart-mesh/headstart/shim/databuffer"
+	"github.com/headstart-mesh/headstart/shim/redistest"
+	"github.com/headstart-mesh/headstart/shim/session"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// patience is many times what anything here takes.
+const patience = 30 * time.Second
+
+// rig is a buffer between a store and programs.
+type rig struct {
+	*databuffer.Buffer
+	t       *testing.T
+	address string
+	outside *redis.Client // another user of the store
+
+	mu      sync.Mutex
+	current map[string]*attempt.Attempt
+	waiting chan string // instances that wait for a turn
+}
+
+func newRig(t *testing.T) *rig {
+	t.Helper()
+	r := &rig{t: t, address: redistest.Start(t).Address, current: map[string]*attempt.Attempt{}, waiting: make(chan string, 64)}
+	r.outside = redis.NewClient(&redis.Options{Addr: r.address, Protocol: 2})
+	dir, err := os.MkdirTemp("", "hs") // unix sockets need a short path
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Buffer = databuffer.New(databuffer.Config{Current: r.attempt, Turn: r.turn, Dir: dir + "/redis",
+		Metrics: databuffer.NewMetrics(prometheus.NewRegistry()), Log: slog.New(slog.DiscardHandler)})
+	t.Cleanup(func() {
+		r.Close()
+		_ = r.outside.Close()
+		_ = os.RemoveAll(dir)
+	})
+	return r
+}
+
+func (r *rig) attempt(instance string) *attempt.Attempt {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if a := r.current[instance]; a != nil && !a.InTurn() {
+		return a
+	}
+	return nil
+}
+
+func (r *rig) turn(ctx context.Context, instance string) error {
+	a := r.attempt(instance)
+	if a == nil {
+		return nil
+	}
+	r.waiting <- instance
+	select {
+	case <-a.Turn():
+		return nil
+	case <-a.Squashed():
+		return attempt.ErrSquashed
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// begin has an instance work on an attempt.
+func (r *rig) begin(instance string) *attempt.Attempt {
+	a := attempt.New()
+	a.Begin(func() {})
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.current[instance] = a
+	return a
+}
+
+// program is an instance's client. Its connections pass the buffer.
+func (r *rig) program(instance string, protocol int) *redis.Client {
+	store := databuffer.NewStore(func(ctx context.Context) (net.Conn, error) { return net.Dial("tcp", r.address) })
+	var passing sync.WaitGroup
+	c := redis.NewClient(&redis.Options{Addr: "store", Protocol: protocol, DisableIdentity: true, MaxRetries: -1, PoolSize: 4, ReadTimeout: patience,
+		Dialer: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			l, err := net.Listen("unix", fmt.Sprintf("@headstart-databuffer-%d", rand.Uint64()))
+			if err != nil {
+				return nil, err
+			}
+			defer l.Close()
+			theirs, err := net.Dial("unix", l.Addr().String())
+			if err != nil {
+				return nil, err
+			}
+			own, err := l.Accept()
+			if err != nil {
+				return nil, err
+			}
+			passing.Go(func() {
+				defer own.Close()
+				s, err := session.Redis{}.Begin(r.t.Context(), own, r)
+				if err != nil || s == nil {
+					r.t.Log(err)
+					return
+				}
+				r.Pass(r.t.Context(), databuffer.Session{Instance: instance, Unread: s.Unread, Protocol: s.Version, Client: own, Server: s.Conn, Store: store})
+			})
+			return theirs, nil
+		}})
+	r.t.Cleanup(func() {
+		_ = c.Close()
+		passing.Wait()
+		store.Close()
+	})
+	return c
+}
+
+// Last implements session.Sessions, as do Take and Dial.
+func (r *rig) Last() session.Start { return "" }
+
+func (r *rig) Take(ctx context.Context, s session.Start) (*session.Session, error) {
+	return session.Redis{}.Open(ctx, r.Dial, s)
+}
+
+func (r *rig) Dial(context.Context) (net.Conn, error) { return net.Dial("tcp", r.address) }
+
+// ready has the engine be there.
+func (r *rig) ready() {
+	r.t.Helper()
+	p := r.program("warm-up", 2)
+	for late := time.Now().Add(patience); ; time.Sleep(10 * time.Millisecond) {
+		a := r.begin("warm-up")
+		done := make(chan error, 1)
+		go func() { done <- p.Get(context.Background(), "warm").Err() }()
+		select {
+		case err := <-done:
+			if !errors.Is(err, redis.Nil) {
+				r.t.Fatal(err)
+			}
+			a.Squash()
+			return
+		case <-r.waiting:
+			a.Squash()
+			<-done
+		}
+		if time.Now().After(late) {
+			r.t.Fatal("the engine is not there")
+		}
+	}
+}
+
+// all is what the store holds.
+func (r *rig) all() map[string]string {
+	r.t.Helper()
+	ctx, all := r.t.Context(), map[string]string{}
+	names, err := r.outside.Keys(ctx, "*").Result()
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	for _, name := range names {
+		dump, err := r.outside.Dump(ctx, name).Result()
+		if err != nil {
+			r.t.Fatal(err)
+		}
+		all[name] = dump
+	}
+	return all
+}
+
+// In its turn, a program has its store.
+func TestWhatIsInItsTurnPasses(t *testing.T) {
+	for _, protocol := range []int{2, 3} {
+		t.Run(fmt.Sprint("version ", protocol), func(t *testing.T) {
+			r, ctx := newRig(t), t.Context()
+			p := r.program("a", protocol)
+			big := strings.Repeat("x", 3<<20)
+			if err := p.Set(ctx, "big", big, 0).Err(); err != nil {
+				t.Fatal(err)
+			}
+			if got, err := p.Get(ctx, "big").Result(); err != nil || got != big {
+				t.Errorf("%d bytes come back: %v", len(got), err)
+			}
+			var last *redis.IntCmd
+			if _, err := p.Pipelined(ctx, func(pipe redis.Pipeliner) error {
+				for range 1000 {
+					last = pipe.Incr(ctx, "n")
+				}
+				return nil
+			}); err != nil || last.Val() != 1000 {
+				t.Errorf("%d, %v", last.Val(), err)
+			}
+			if _, err := p.TxPipelined(ctx, func(pipe redis.Pipeliner) error { return pipe.HSet(ctx, "h", "f", 1, "g", 2).Err() }); err != nil {
+				t.Error(err)
+			}
+			if got, err := p.HGetAll(ctx, "h").Result(); err != nil || len(got) != 2 {
+				t.Error(got, err)
+			}
+			if got, err := p.Eval(ctx, "return redis.call('GET', KEYS[1])", []string{"n"}).Text(); err != nil || got != "1000" {
+				t.Error(got, err)
+			}
+			sub := p.Subscribe(ctx, "news")
+			defer sub.Close()
+			if _, err := sub.Receive(ctx); err != nil {
+				t.Fatal(err)
+			}
+			r.outside.Publish(ctx, "news", "hello")
+			if m, err := sub.ReceiveMessage(ctx); err != nil || m.Payload != "hello" {
+				t.Error(m, err)
+			}
+			if err := p.Do(ctx, "NONSENSE").Err(); err == nil || !strings.Contains(err.Error(), "unknown command") {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// Nobody sees what a program does before its turn, and all of it counts when the turn comes.
+func TestAnAttemptIsUnseen(t *testing.T) {
+	for _, protocol := range []int{2, 3} {
+		t.Run(fmt.Sprint("version ", protocol), func(t *testing.T) {
+			r, ctx := newRig(t), t.Context()
+			r.ready()
+			expires := time.Now().Add(time.Hour).Truncate(time.Millisecond)
+			r.outside.Set(ctx, "n", 41, 0)
+			r.outside.HSet(ctx, "h", "a", 1)
+			r.outside.Set(ctx, "gone", "x", 0)
+			r.outside.Set(ctx, "session", "y", 0)
+			r.outside.PExpireAt(ctx, "session", expires)
+			before := r.all()
+			a, p := r.begin("i"), r.program("i", protocol)
+			if n, err := p.Incr(ctx, "n").Result(); err != nil || n != 42 {
+				t.Fatal(n, err)
+			}
+			if err := p.HSet(ctx, "h", "b", 2).Err(); err != nil {
+				t.Error(err)
+			}
+			if got, err := p.HGetAll(ctx, "h").Result(); err != nil || len(got) != 2 {
+				t.Error(got, err)
+			}
+			if n, err := p.Del(ctx, "gone").Result(); err != nil || n != 1 {
+				t.Error(n, err)
+			}
+			if err := p.Append(ctx, "session", "z").Err(); err != nil {
+				t.Error(err)
+			}
+			if err := p.Set(ctx, "new", "v", 0).Err(); err != nil {
+				t.Error(err)
+			}
+			if _, err := p.TxPipelined(ctx, func(pipe redis.Pipeliner) error {
+				pipe.RPush(ctx, "list", "a", "b")
+				return pipe.LPop(ctx, "list").Err()
+			}); err != nil {
+				t.Error(err)
+			}
+			if err := p.Ping(ctx).Err(); err != nil {
+				t.Error(err)
+			}
+			if after := r.all(); !reflect.DeepEqual(after, before) {
+				t.Errorf("others see %v", after)
+			}
+			if err := a.Adopt(); !errors.Is(err, attempt.ErrEffect) {
+				t.Fatal(err)
+			}
+			if err := a.Commit(ctx); err != nil {
+				t.Fatal(err)
+			}
+			if got := r.outside.Get(ctx, "n").Val() + r.outside.HGet(ctx, "h", "b").Val() + r.outside.Get(ctx, "new").Val() +
+				r.outside.Get(ctx, "session").Val() + strings.Join(r.outside.LRange(ctx, "list", 0, -1).Val(), ","); got != "422vyzb" {
+				t.Errorf("the store has %q", got)
+			}
+			if r.outside.Exists(ctx, "gone").Val() != 0 {
+				t.Error("what was deleted is there")
+			}
+			if at, err := r.outside.PExpireTime(ctx, "session").Result(); err != nil || at != time.Duration(expires.UnixMilli())*time.Millisecond {
+				t.Errorf("it expires at %s, want %d: %v", at, expires.UnixMilli(), err)
+			}
+			if n, err := p.Incr(ctx, "n").Result(); err != nil || n != 43 || r.outside.Get(ctx, "n").Val() != "43" {
+				t.Errorf("in its turn it does not work on the store: %d, %v", n, err)
+			}
+		})
+	}
+}
+
+// Nothing of a squashed attempt counts, and its program hears of it.
+func TestASquashedAttemptIsNothing(t *testing.T) {
+	r, ctx := newRig(t), t.Context()
+	r.ready()
+	r.outside.Set(ctx, "n", 1, 0)
+	a, p := r.begin("i"), r.program("i", 2)
+	if err := p.Incr(ctx, "n").Err(); err != nil {
+		t.Fatal(err)
+	}
+	a.Squash()
+	if err := p.Incr(ctx, "n").Err(); err == nil || !strings.Contains(err.Error(), "nobody wants") {
+		t.Errorf("it hears %v", err)
+	}
+	if err := a.Commit(ctx); err == nil {
+		t.Error("it is committed")
+	}
+	if n := r.outside.Get(ctx, "n").Val(); n != "1" {
+		t.Errorf("the store has %s", n)
+	}
+	r.begin("i").Squash()
+	next := r.begin("i") // by the same connections
+	if n, err := p.Incr(ctx, "n").Result(); err != nil || n != 2 {
+		t.Errorf("the next attempt sees %d, %v", n, err)
+	}
+	if err := next.Commit(ctx); err != nil || r.outside.Get(ctx, "n").Val() != "2" {
+		t.Error(err)
+	}
+}
+
+// Others may write what an attempt has read: then it does not count.
+func TestWhatWasReadHasToHold(t *testing.T) {
+	for name, c := range map[string]struct {
+		before, ahead, others []string // commands
+		commits               bool
+	}{
+		"nothing happens":        {[]string{"SET k 1"}, []string{"GET k"}, nil, true},
+		"a value changes":        {[]string{"SET k 1"}, []string{"GET k"}, []string{"SET k 2"}, false},
+		"it changes, and back":   {[]string{"SET k 1"}, []string{"GET k"}, []string{"SET k 2", "SET k 1"}, true},
+		"another one changes":    {[]string{"SET k 1"}, []string{"GET k"}, []string{"SET l 2"}, true},
+		"it comes to be":         {nil, []string{"GET k"}, []string{"SET k 1"}, false},
+		"it goes":                {[]string{"SET k 1"}, []string{"GET k"}, []string{"DEL k"}, false},
+		"it is to expire":        {[]string{"SET k 1"}, []string{"GET k"}, []string{"EXPIRE k 100"}, false},
+		"a field changes":        {[]string{"HSET k a 1"}, []string{"HGET k b"}, []string{"HSET k a 2"}, false},
+		"it is written only":     {[]string{"SET k 1"}, []string{"SET k 5"}, []string{"SET k 2"}, true},
+		"several, written only":  {nil, []string{"MSET k 5 l 6"}, []string{"SET k 2", "RPUSH l x"}, true},
+		"written, and then read": {[]string{"SET k 1"}, []string{"SET k 5", "GET k"}, []string{"SET k 2"}, true},
+		"read, and then written": {[]string{"SET k 1"}, []string{"GET k", "SET k 5"}, []string{"SET k 2"}, false},
+		"written with a look":    {[]string{"SET k 1"}, []string{"SET k 5 NX"}, []string{"DEL k"}, false},
+		"one of many":            {[]string{"MSET a 1 b 1 c 1"}, []string{"MGET a b c", "SET d 1"}, []string{"INCR b"}, false},
+		"another kind":           {[]string{"SET k 1"}, []string{"STRLEN k"}, []string{"DEL k", "RPUSH k 1"}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r, ctx := newRig(t), t.Context()
+			r.ready()
+			do := func(c *redis.Client, commands []string) {
+				t.Helper()
+				for _, line := range commands {
+					var words []any
+					for _, w := range strings.Fields(line) {
+						words = append(words, w)
+					}
+					if err := c.Do(ctx, words...).Err(); err != nil && !errors.Is(err, redis.Nil) {
+						t.Fatal(line, err)
+					}
+				}
+			}
+			do(r.outside, c.before)
+			a, p := r.begin("i"), r.program("i", 2)
+			do(p, c.ahead)
+			do(r.outside, c.others)
+			before := r.all()
+			err := a.Commit(ctx)
+			if (err == nil) != c.commits || a.InTurn() != c.commits {
+				t.Errorf("it is committed: %v", err)
+			}
+			if after := r.all(); err != nil && !reflect.DeepEqual(after, before) {
+				t.Errorf("it has half an effect: %v", after)
+			}
+			if strings.Contains(c.ahead[len(c.ahead)-1], "k 5") && c.commits && r.outside.Get(ctx, "k").Val() != "5" {
+				t.Error("what it has written is not there")
+			}
+		})
+	}
+}
+
+// What cannot be versioned waits for the turn.
+func TestWhatWaitsForItsTurn(t *testing.T) {
+	for name, words := range map[string][]any{
+		"all keys": {"KEYS", "*"}, "Lua": {"EVAL", "return redis.call('SET', KEYS[1], 1)", 1, "k"}, "everything goes": {"FLUSHALL"},
+		"a message": {"PUBLISH", "c", "m"}, "a blocking one": {"BLPOP", "list", 1}, "at random": {"SRANDMEMBER", "set"}, "the time": {"TIME"},
+		"movable keys": {"SORT", "list"}, "an unknown one": {"NONSENSE", "k"}, "a large value": {"GET", "large"}, "an entry": {"XADD", "s", "*", "a", "b"},
+		"a long command": {"SET", "k", strings.Repeat("x", 100_000)}, "settings": {"CONFIG", "SET", "maxmemory-samples", 5},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r, ctx := newRig(t), t.Context()
+			r.ready()
+			r.outside.Set(ctx, "large", strings.Repeat("y", 2<<20), 0)
+			r.outside.RPush(ctx, "list", 1)
+			before := r.all()
+			a, p := r.begin("i"), r.program("i", 2)
+			if err := p.Set(ctx, "first", 1, 0).Err(); err != nil {
+				t.Fatal(err)
+			}
+			done := make(chan error, 1)
+			go func() { done <- p.Do(context.WithoutCancel(ctx), words...).Err() }()
+			select {
+			case <-r.waiting:
+			case err := <-done:
+				t.Fatalf("it does not wait: %v", err)
+			}
+			if after := r.all(); !reflect.DeepEqual(after, before) {
+				t.Errorf("others see %v", after)
+			}
+			if err := a.Commit(ctx); err != nil {
+				t.Fatal(err)
+			}
+			if err := <-done; err != nil && !errors.Is(err, redis.Nil) && name != "an unknown one" {
+				t.Error(err)
+			}
+			if name != "everything goes" && r.outside.Get(ctx, "first").Val() != "1" {
+				t.Error("what came before it has no effect")
+			}
+		})
+	}
+}
+
+// A transaction that is open when the turn comes cannot go on at the store.
+func TestTransactions(t *testing.T) {
+	for name, c := range map[string]struct {
+		says    []string
+		commits bool
+	}{
+		"complete": {[]string{"WATCH k", "GET k", "MULTI", "INCR k", "EXEC"}, true}, "given up": {[]string{"MULTI", "INCR k", "DISCARD"}, true},
+		"watching": {[]string{"WATCH k"}, false}, "queueing": {[]string{"MULTI", "INCR k"}, false}, "not watching any more": {[]string{"WATCH k", "UNWATCH"}, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r, ctx := newRig(t), t.Context()
+			r.ready()
+			a, p := r.begin("i"), r.program("i", 2).Conn()
+			defer p.Close()
+			for _, line := range c.says {
+				var words []any
+				for _, w := range strings.Fields(line) {
+					words = append(words, w)
+				}
+				if err := p.Process(ctx, redis.NewCmd(ctx, words...)); err != nil && !errors.Is(err, redis.Nil) {
+					t.Fatal(line, err)
+				}
+			}
+			if err := a.Commit(ctx); (err == nil) != c.commits {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// An attempt whose copies are lost is squashed, and the engine comes again.
+func TestTheEngineIsKilled(t *testing.T) {
+	r, ctx := newRig(t), t.Context()
+	r.ready()
+	a, p := r.begin("i"), r.program("i", 2)
+	if err := p.Set(ctx, "k", 1, 0).Err(); err != nil {
+		t.Fatal(err)
+	}
+	if out, err := exec.Command("pkill", "-KILL", "-P", fmt.Sprint(os.Getpid()), "-f", "redis-server unixsocket:").CombinedOutput(); err != nil {
+		t.Fatal(err, string(out))
+	}
+	err := p.Get(ctx, "k").Err()
+	if err == nil || !a.IsSquashed() {
+		t.Errorf("it goes on: %v", err)
+	}
+	if r.outside.Exists(ctx, "k").Val() != 0 {
+		t.Error("a squashed attempt has an effect")
+	}
+}
+
+// A store that is lost while it is written leaves it open whether it was.
+func TestTheStoreIsLost(t *testing.T) {
+	r, ctx := newRig(t), t.Context()
+	r.ready()
+	a, p := r.begin("i"), r.program("i", 2)
+	if err := p.Set(ctx, "k", 1, 0).Err(); err != nil {
+		t.Fatal(err)
+	}
+	r.outside.ShutdownNoSave(ctx)
+	if err := a.Commit(ctx); !errors.Is(err, attempt.ErrUnclear) {
+		t.Error(err)
+	}
+}
+
+// Programs run ahead, in any order and with others that write the store meanwhile. What they saw and wrote is what they would have in
+// their turns.
+func TestItIsAsInTurn(t *testing.T) {
+	r, ctx := newRig(t), t.Context()
+	r.ready()
+	shadow := redis.NewClient(&redis.Options{Addr: redistest.Start(t).Address, Protocol: 2}) // has everything done in its turn
+	defer shadow.Close()
+	keys := []string{"a", "b", "c", "d"}
+	random := func() []any {
+		k, l := keys[rand.N(len(keys))], keys[rand.N(len(keys))]
+		return [][]any{{"GET", "s" + k}, {"SET", "s" + k, rand.N(3)}, {"INCR", "s" + k}, {"DEL", "s" + k, "s" + l}, {"MSET", "s" + k, 1, "s" + l, 2},
+			{"MGET", "s" + k, "s" + l}, {"HSET", "h" + k, "f", rand.N(3)}, {"HGETALL", "h" + k}, {"RPUSH", "l" + k, rand.N(3)}, {"LPOP", "l" + k},
+			{"LRANGE", "l" + k, 0, -1}, {"RENAME", "s" + k, "s" + l}, {"SETEX", "s" + k, 1000, 1}, {"SADD", "t" + k, rand.N(9)}, {"SMEMBERS", "t" + k},
+			{"LLEN", "s" + k}, {"SUNIONSTORE", "t" + k, "t" + l, "t" + k}}[rand.N(17)]
+	}
+	say := func(c *redis.Client, words []any) string {
+		v, err := c.Do(ctx, words...).Result()
+		if list, is := v.([]any); is && words[0] == "SMEMBERS" {
+			slices.SortFunc(list, func(a, b any) int { return strings.Compare(fmt.Sprint(a), fmt.Sprint(b)) })
+		}
+		return fmt.Sprint(v, err)
+	}
+	const instances = 3
+	var programs []*redis.Client
+	for i := range instances {
+		programs = append(programs, r.program(fmt.Sprint(i), 2))
+	}
+	type work struct {
+		a     *attempt.Attempt
+		asked [][]any
+		heard []string
+	}
+	at := make([]*work, instances)
+	committed, conflicts := 0, 0
+	for range 20_000 {
+		i := rand.N(instances + 1)
+		switch {
+		case i == instances: // others
+			if rand.N(4) == 0 {
+				words := random()
+				if got, want := say(r.outside, words), say(shadow, words); got != want {
+					t.Fatalf("%v is answered %q, want %q", words, got, want)
+				}
+			}
+		case at[i] == nil:
+			at[i] = &work{a: r.begin(fmt.Sprint(i))}
+		case rand.N(4) > 0:
+			words := random()
+			at[i].asked, at[i].heard = append(at[i].asked, words), append(at[i].heard, say(programs[i], words))
+		default: // its turn
+			w := at[i]
+			at[i] = nil
+			if rand.N(8) == 0 {
+				w.a.Squash()
+				continue
+			}
+			err := w.a.Adopt()
+			if errors.Is(err, attempt.ErrEffect) {
+				err = w.a.Commit(ctx)
+			}
+			if err != nil {
+				conflicts++
+				continue
+			}
+			committed++
+			for n, words := range w.asked {
+				if want := say(shadow, words); w.heard[n] != want {
+					t.Fatalf("ahead, %v was answered %q; in its turn it is %q", words, w.heard[n], want)
+				}
+			}
+		}
+	}
+	if committed < 500 || conflicts < 50 {
+		t.Errorf("%d attempts count, %d do not: the test shows little", committed, conflicts)
+	}
+	names := r.outside.Keys(ctx, "*").Val()
+	if n := len(shadow.Keys(ctx, "*").Val()); n != len(names) {
+		t.Errorf("the store has %d keys, want %d", len(names), n)
+	}
+	for _, name := range names {
+		read := []any{"GET", name}
+		switch name[0] {
+		case 'h':
+			read = []any{"HGETALL", name}
+		case 'l':
+			read = []any{"LRANGE", name, 0, -1}
+		case 't':
+			read = []any{"SMEMBERS", name}
+		}
+		if got, want := say(r.outside, read), say(shadow, read); got != want {
+			t.Errorf("%s holds %s, want %s", name, got, want)
+		}
+	}
+}

@@ -1,0 +1,41 @@
+package databuffer
+
+import (
+	"errors"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/headstart-mesh/headstart/shim/attempt"
+)
+
+// Metrics are of a buffer.
+type Metrics struct {
+	inTurn, copied, waited prometheus.Counter
+	commits                *prometheus.HistogramVec
+}
+
+// NewMetrics registers them.
+func NewMetrics(r prometheus.Registerer) *Metrics {
+	commands := prometheus.NewCounterVec(prometheus.CounterOpts{Name: "headstart_state_commands_total",
+		Help: "Commands of functions that may run ahead: in their turn (turn), on copies before it (copy), or before it and so held back until then (wait)."},
+		[]string{"way"})
+	m := &Metrics{inTurn: commands.WithLabelValues("turn"), copied: commands.WithLabelValues("copy"), waited: commands.WithLabelValues("wait"),
+		commits: prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "headstart_state_commit_duration_seconds",
+			Help:    "How long it took to have the store hold what a function did before its turn: committed, or not since the store has changed, or unclear.",
+			Buckets: prometheus.ExponentialBuckets(0.0001, 4, 8)}, []string{"result"})}
+	r.MustRegister(commands, m.commits)
+	return m
+}
+
+// committed notes how a commit has ended.
+func (m *Metrics) committed(began time.Time, err error) {
+	result := "committed"
+	switch {
+	case errors.Is(err, attempt.ErrUnclear):
+		result = "unclear"
+	case err != nil:
+		result = "changed"
+	}
+	m.commits.WithLabelValues(result).Observe(time.Since(began).Seconds())
+}

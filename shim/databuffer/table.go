@@ -1,0 +1,93 @@
+package databuffer
+
+import (
+	"slices"
+	"strings"
+)
+
+// What can be versioned says the server's own table of commands (COMMAND): those whose keys are known by their places, which
+// wait for nothing, and whose replies depend on nothing but the keys.
+
+// table has the commands of a server, by name.
+type table map[string]entry
+
+type entry struct {
+	versioned         bool
+	writes            bool
+	blind             bool // it writes without a look at what is there
+	first, last, step int  // places of keys
+}
+
+// barred are flags of commands that are not versioned.
+var barred = []string{"admin", "blocking", "movablekeys", "noscript", "pubsub"}
+
+// parseTable reads what a server replies to COMMAND.
+func parseTable(reply []any) table {
+	t := table{}
+	for _, one := range reply {
+		fields, is := one.([]any)
+		if !is || len(fields) < 9 {
+			continue // a server before Redis 7 says too little
+		}
+		name, _ := fields[0].(string)
+		flags, tips := texts(fields[2]), texts(fields[7])
+		e := entry{first: number(fields[3]), last: number(fields[4]), step: number(fields[5])}
+		bars := func(flag string) bool { return slices.Contains(barred, flag) }
+		e.versioned = e.first > 0 && e.step > 0 && !slices.ContainsFunc(flags, bars) && !slices.Contains(tips, "nondeterministic_output")
+		e.writes = slices.Contains(flags, "write")
+		e.blind = e.writes && overwrites(fields[8])
+		t[strings.ToUpper(name)] = e
+	}
+	return t
+}
+
+// overwrites tells whether all keys of a command are overwritten (Redis' documentation, "Command key specifications").
+func overwrites(specs any) bool {
+	all, _ := specs.([]any)
+	for _, one := range all {
+		fields, _ := one.([]any)
+		at := slices.Index(fields, any("flags"))
+		if at < 0 || at+1 >= len(fields) {
+			return false
+		}
+		flags := texts(fields[at+1])
+		if !slices.Contains(flags, "OW") || slices.Contains(flags, "variable_flags") {
+			return false
+		}
+	}
+	return len(all) > 0
+}
+
+// uses are a command's keys; ok: it can be versioned.
+func (t table) uses(c *command) (e entry, keys []string, ok bool) {
+	e = t[c.name()]
+	last := e.last
+	if last < 0 {
+		last += len(c.words)
+	}
+	if !e.versioned || !c.whole() || last < e.first || last >= len(c.words) {
+		return e, nil, false
+	}
+	for at := e.first; at <= last; at += e.step {
+		keys = append(keys, string(c.words[at]))
+	}
+	if c.name() == "SET" && len(c.words) == 3 { // its options are what looks at the value
+		e.blind = true
+	}
+	return e, keys, true
+}
+
+func texts(v any) (all []string) {
+	list, _ := v.([]any)
+	for _, one := range list {
+		if s, is := one.(string); is {
+			all = append(all, s)
+		}
+	}
+	return all
+}
+
+func number(v any) int {
+	n, _ := v.(int64)
+	return int(n)
+}
