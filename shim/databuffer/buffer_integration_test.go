@@ -395,6 +395,7 @@ func TestWhatWaitsForItsTurn(t *testing.T) {
 		"a message": {"PUBLISH", "c", "m"}, "a blocking one": {"BLPOP", "list", 1}, "at random": {"SRANDMEMBER", "set"}, "the time": {"TIME"},
 		"movable keys": {"SORT", "list"}, "an unknown one": {"NONSENSE", "k"}, "a large value": {"GET", "large"}, "an entry": {"XADD", "s", "*", "a", "b"},
 		"a long command": {"SET", "k", strings.Repeat("x", 100_000)}, "settings": {"CONFIG", "SET", "maxmemory-samples", 5},
+		"another database": {"COPY", "first", "second", "DB", 5}, "from here to there": {"MOVE", "first", 5},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -423,7 +424,7 @@ func TestWhatWaitsForItsTurn(t *testing.T) {
 			if err := <-done; err != nil && !errors.Is(err, redis.Nil) && name != "an unknown one" {
 				t.Error(err)
 			}
-			if name != "everything goes" && r.outside.Get(ctx, "first").Val() != "1" {
+			if name != "everything goes" && name != "from here to there" && r.outside.Get(ctx, "first").Val() != "1" {
 				t.Error("what came before it has no effect")
 			}
 		})

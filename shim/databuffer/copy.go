@@ -19,8 +19,6 @@ const (
 	// keysMost and copiedMost bound what one attempt has copies of, the latter in bytes.
 	keysMost   = 1000
 	copiedMost = 1 << 20
-	// versionSize and sumSize end what DUMP returns: the version of the format, and a checksum (Redis' documentation of DUMP).
-	versionSize, sumSize = 2, 8
 )
 
 var (

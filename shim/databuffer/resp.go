@@ -160,7 +160,6 @@ func passReply(to *bufio.Writer, in *bufio.Reader) (pushed bool, err error) {
 			n *= 2
 		case '|': // attributes are in front of what they are of
 			n = 2*n + 1
-			first = false
 		}
 		left += max(0, n) - 1
 	}

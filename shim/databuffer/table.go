@@ -21,6 +21,9 @@ type entry struct {
 // barred are flags of commands that are not versioned.
 var barred = []string{"admin", "blocking", "movablekeys", "noscript", "pubsub"}
 
+// elsewhere are commands that reach into other databases, and so into those of other attempts.
+var elsewhere = []string{"COPY", "MOVE"}
+
 // parseTable reads what a server replies to COMMAND.
 func parseTable(reply []any) table {
 	t := table{}
@@ -34,9 +37,11 @@ func parseTable(reply []any) table {
 		e := entry{first: number(fields[3]), last: number(fields[4]), step: number(fields[5])}
 		bars := func(flag string) bool { return slices.Contains(barred, flag) }
 		e.versioned = e.first > 0 && e.step > 0 && !slices.ContainsFunc(flags, bars) && !slices.Contains(tips, "nondeterministic_output")
+		name = strings.ToUpper(name)
+		e.versioned = e.versioned && !slices.Contains(elsewhere, name)
 		e.writes = slices.Contains(flags, "write")
 		e.blind = e.writes && overwrites(fields[8])
-		t[strings.ToUpper(name)] = e
+		t[name] = e
 	}
 	return t
 }

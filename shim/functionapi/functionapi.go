@@ -114,7 +114,9 @@ func (s *Server) Traceparent(instance string) string {
 func (s *Server) Current(instance string) *attempt.Attempt { return s.deliveries.current(instance) }
 
 // Turn waits until what an instance does may have effects.
-func (s *Server) Turn(ctx context.Context, instance string) error { return s.deliveries.turn(ctx, instance) }
+func (s *Server) Turn(ctx context.Context, instance string) error {
+	return s.deliveries.turn(ctx, instance)
+}
 
 // Next waits for the next request that an instance gets, and returns its trace; empty: it has none, or ctx has ended before.
 func (s *Server) Next(ctx context.Context, instance string) string {
