@@ -167,7 +167,7 @@ bench-cache: setup build
 bench-connections: setup build
 	@exec $(BIN)/bench-connections $(BENCH_OPTIONS)
 
-## bench-speculation: measure what it is worth that workflows run ahead, into out/bench (root; 10 minutes)
+## bench-speculation: measure what it is worth that workflows run ahead, into out/bench (root; 25 minutes)
 bench-speculation: setup build
 	@exec $(BIN)/bench-speculation $(BENCH_OPTIONS)
 

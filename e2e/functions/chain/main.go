@@ -1,16 +1,21 @@
 // Command chain is a sample function of a workflow's that stands for work without doing any: it waits for about WORK (9ms), and answers
-// a way to go. That is x, but for the share miss=N of its baggage (W3C) of the requests with {"branch": true}: then it is y.
+// a way to go. It starts for START. The way is x, but for the share miss=N of its baggage (W3C) of the requests with {"branch": true}: then it is y.
 package main
 
 import (
+	"context"
 	"encoding/json"
 	"log"
 	"math/rand/v2"
 	"net/http"
 	"os"
+	"os/signal"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
+
+	"github.com/headstart-mesh/headstart/e2e/functions/service"
 )
 
 const (
@@ -50,6 +55,9 @@ func main() {
 		w.Header().Set(took, time.Since(began).String())
 		_ = json.NewEncoder(w).Encode(map[string]string{"way": way}) // the caller is gone if this fails
 	})
-	server := &http.Server{Addr: ":" + os.Getenv("PORT"), ReadHeaderTimeout: time.Minute}
-	log.Fatal(server.ListenAndServe())
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
+	defer stop()
+	if err := service.Run(ctx, os.Getenv, "START", http.DefaultServeMux); err != nil {
+		log.Fatal(err)
+	}
 }

@@ -15,6 +15,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -35,6 +36,9 @@ const (
 	warmUps = 15
 	// leastHit is the share of right guesses of which one way is as likely as the other, in percent.
 	leastHit = 50
+	// coldStart is how long a program of the cold app takes to start, and coldAfter how long it stays without a request. Such a request
+	// takes some hundred times what others take: one of so many repetitions is measured.
+	coldStart, coldAfter, coldShare = "1s", "1s", 10
 	// tookHeader is the answer's header with how long a function worked (e2e/functions/chain).
 	tookHeader = "X-Took"
 )
@@ -55,7 +59,7 @@ func main() {
 // benchmark has the parts in their order.
 var benchmark = result.Bench[*bench, cache.Point, speculation.Results]{
 	Name:   "speculation",
-	Parts:  []result.Step[*bench, cache.Point]{{Name: speculation.Latency, Run: (*bench).latency}},
+	Parts:  []result.Step[*bench, cache.Point]{{Name: speculation.Latency, Run: (*bench).latency}, {Name: speculation.Cold, Run: (*bench).cold}},
 	Limits: speculation.Limits,
 	Table:  cache.Table,
 }
@@ -101,12 +105,16 @@ func (b *bench) deploy(ctx context.Context) error {
 	}
 	var functions []testbed.Function
 	var workflows []string
-	for _, app := range speculation.Apps {
+	for _, app := range append(slices.Clone(speculation.Apps), speculation.ColdApp) {
+		stays, env := "1h", map[string]string(nil)
+		if app == speculation.ColdApp {
+			stays, env = coldAfter, map[string]string{"START": coldStart}
+		}
 		for _, suffix := range []string{inTurn, ahead} {
 			path, detours := app.Names()
 			for _, name := range append(path, detours...) {
-				f := testbed.Function{Name: name + suffix, Image: image, Node: testbed.Edge,
-					Annotations: map[string]string{filterapi.AnnotationScaleToZero: "1h"}}
+				f := testbed.Function{Name: name + suffix, Image: image, Node: testbed.Edge, Env: env,
+					Annotations: map[string]string{filterapi.AnnotationScaleToZero: stays}}
 				if suffix == ahead {
 					f.Annotations[filterapi.AnnotationSpeculation] = "allowed"
 				}
@@ -235,6 +243,60 @@ func (b *bench) latency(ctx context.Context, part *speculation.Part) error {
 		part.Figures[name] = v
 	}
 	return nil
+}
+
+// cold measures one request at a time, each when no function of the app runs. There is no ideal of it.
+func (b *bench) cold(ctx context.Context, part *speculation.Part) error {
+	app := speculation.ColdApp
+	p := cache.Point{Case: fmt.Sprintf("%d functions that start for %s", app.Path, coldStart)}
+	flow := func(name string) func() error {
+		return func() error { _, err := b.ask(ctx, name, "", map[string]any{"miss": 0}); return err }
+	}
+	ways := []struct {
+		column string
+		run    func() error
+	}{
+		{plainClient, func() error { return b.plain(ctx, app, "") }}, {sequential, flow(app.Name + inTurn)}, {early, flow(app.Name + ahead)},
+	}
+	took := make([]time.Duration, len(ways))
+	repetitions := max(1, b.Repetitions/coldShare)
+	for n := range 1 + repetitions {
+		result.Progress(fmt.Sprintf("cold, %d of %d", n, repetitions))
+		for i, way := range ways {
+			if err := b.none(ctx, app); err != nil {
+				return err
+			}
+			began := time.Now()
+			if err := way.run(); err != nil {
+				return err
+			}
+			if n > 0 { // the first request is the one that is remembered
+				took[i] += time.Since(began)
+			}
+		}
+	}
+	for i, way := range ways {
+		p.Values = append(p.Values, cache.Value{Name: way.column, Value: milliseconds(took[i]) / float64(repetitions)})
+	}
+	part.Points = append(part.Points, p)
+	part.Figures[speculation.ColdSpeedup] = p.Of(plainClient) / p.Of(early)
+	return nil
+}
+
+// none waits until no function of an app runs.
+func (b *bench) none(ctx context.Context, app speculation.App) error {
+	return testbed.Poll(ctx, time.Minute, func(ctx context.Context) error {
+		s, err := b.bed.Client().Status(ctx)
+		if err != nil {
+			return err
+		}
+		for _, f := range s.Functions {
+			if strings.HasPrefix(f.Name, "default/"+app.Name+"-") && len(f.Instances) > 0 {
+				return fmt.Errorf("%s still runs", f.Name)
+			}
+		}
+		return nil
+	})
 }
 
 func milliseconds(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
