@@ -43,7 +43,6 @@ type keeping struct {
 	offering     sync.WaitGroup // goroutines
 
 	mu     sync.Mutex
-	server *http.Server
 	open   map[*kept]bool // connections
 	empty  chan struct{}  // if somebody waits until there are none
 }
@@ -191,34 +190,30 @@ func HandOver(ctx context.Context, l net.Listener) {
 	}
 }
 
-// serve has a server's connections be kept.
-func (k *keeping) serve(s *http.Server) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	k.server, s.ConnState = s, heard
-}
-
 func (k *keeping) leave(ctx context.Context) {
 	_ = k.end() // Close says what failed
 	k.mu.Lock()
-	s, open, empty := k.server, slices.Collect(maps.Keys(k.open)), make(chan struct{})
+	open, empty := slices.Collect(maps.Keys(k.open)), make(chan struct{})
 	if len(open) == 0 {
 		close(empty)
 	} else {
 		k.empty = empty
 	}
 	k.mu.Unlock()
-	if s != nil {
-		s.SetKeepAlivesEnabled(false)
-	}
 	for _, c := range open {
-		c.leave()
+		if ctx.Err() == nil {
+			c.leave()
+		}
 	}
 	select {
 	case <-empty:
 	case <-ctx.Done():
 	}
 }
+
+// isLeft tells whether connections go to another process, or the same. A connection by which a request is answered is closed then, and
+// the answer says so.
+func (k *keeping) isLeft() bool { return k != nil && k.left.Err() != nil }
 
 // pending calls do for the connections that wait to be accepted.
 func pending(l net.Listener, do func(net.Conn)) {
@@ -287,6 +282,9 @@ func heard(c net.Conn, state http.ConnState) {
 			k.mu.Lock()
 			defer k.mu.Unlock()
 			k.idle, k.come = state == http.StateIdle || state == http.StateNew, false
+			if state == http.StateIdle && k.of.isLeft() {
+				k.pass()
+			}
 		}
 	}
 }
@@ -345,7 +343,12 @@ func (c *kept) Close() error {
 func (c *kept) leave() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.idle && !c.early && !c.h2 && !c.stays() {
+	c.pass()
+}
+
+// pass has it go to another process, if it waits for a request. The caller holds mu.
+func (c *kept) pass() {
+	if c.idle && !c.early && !c.h2 && c.of.takenOver() && !c.stays() {
 		_ = c.close() // the server may have been faster
 	}
 }
@@ -357,6 +360,9 @@ func (c *kept) stays() bool {
 		_ = c.UnixConn.SetReadDeadline(time.Unix(1, 0)) // no connection that is open refuses it
 		for c.in && !c.come && !c.over {
 			c.changed.Wait()
+		}
+		if !c.idle { // the server has the request already
+			return true
 		}
 	}
 	if !c.over && !c.come && !c.closed {

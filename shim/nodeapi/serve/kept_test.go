@@ -133,6 +133,12 @@ func TestHTTP2IsNotKept(t *testing.T) {
 
 // Processes follow each other while a gateway uses all its connections, which no process can know of: no request is lost.
 func TestNoRequestIsLostWhileASocketIsTakenOver(t *testing.T) {
+	for _, pause := range []time.Duration{60 * time.Microsecond, 2 * time.Millisecond} {
+		t.Run(pause.String(), func(t *testing.T) { takeOvers(t, pause) })
+	}
+}
+
+func takeOvers(t *testing.T, pause time.Duration) {
 	path := filepath.Join(t.TempDir(), "s")
 	now := begin(t, path)
 	var gateway sync.WaitGroup
@@ -147,7 +153,7 @@ func TestNoRequestIsLostWhileASocketIsTakenOver(t *testing.T) {
 					return
 				}
 				for r, keep := bufio.NewReader(c), true; keep && ctx.Err() == nil; {
-					time.Sleep(rand.N(2 * time.Millisecond)) // what a gateway has to do at random
+					time.Sleep(rand.N(pause)) // what a gateway has to do at random
 					sent.Add(1)
 					if keep, err = post(c, r, "12345"); err != nil {
 						lost.Add(1)
@@ -159,7 +165,7 @@ func TestNoRequestIsLostWhileASocketIsTakenOver(t *testing.T) {
 			}
 		})
 	}
-	for range 50 {
+	for range 100 {
 		next := begin(t, path)
 		now.stop(t)
 		now = next

@@ -88,10 +88,17 @@ func HTTP(ctx context.Context, h http.Handler, grace time.Duration, log *slog.Lo
 		// Held for reading by each request. A WaitGroup would not do: it must not grow
 		// from zero while somebody waits.
 		var running sync.RWMutex
+		var kept *keeping // for most listeners, nothing is
+		if u, is := l.(*unixListener); is {
+			kept = u.keeping
+		}
 		s := &http.Server{
 			Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				running.RLock()
 				defer running.RUnlock()
+				if kept.isLeft() {
+					w.Header().Set("Connection", "close")
+				}
 				h.ServeHTTP(w, r)
 			}),
 			BaseContext:       func(net.Listener) context.Context { return life },
@@ -104,8 +111,8 @@ func HTTP(ctx context.Context, h http.Handler, grace time.Duration, log *slog.Lo
 		for _, set := range options {
 			set(s)
 		}
-		if u, is := l.(*unixListener); is && u.keeping != nil {
-			u.keeping.serve(s)
+		if kept != nil {
+			s.ConnState = heard
 		}
 		return untilDone(ctx, func() error { return s.Serve(l) }, func() {
 			limit, cancel := context.WithTimeout(life, grace)
