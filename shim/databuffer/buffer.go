@@ -71,6 +71,7 @@ type Store struct {
 
 	mu       sync.Mutex
 	commands table
+	of       *running // that they are also of
 	asked    time.Time
 }
 
@@ -83,16 +84,19 @@ func NewStore(dial func(context.Context) (net.Conn, error)) *Store {
 // Close ends the connections to the store.
 func (s *Store) Close() { _ = s.client.Close() } // they have nothing left to say
 
-// table is what the store says of its commands; nil: it has not said it.
-func (s *Store) table(ctx context.Context) table {
+// table is what the store and the engine both can; nil: the store has not said what it can.
+func (s *Store) table(ctx context.Context, r *running) table {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.commands == nil && time.Since(s.asked) > againAfter {
-		s.asked = time.Now()
+	if s.of == r && s.commands != nil {
+		return s.commands
+	}
+	if s.of != r || time.Since(s.asked) > againAfter {
+		s.of, s.asked, s.commands = r, time.Now(), nil
 		ctx, cancel := context.WithTimeout(ctx, tableTimeout)
 		defer cancel()
 		if reply, err := s.client.Do(ctx, "COMMAND").Slice(); err == nil {
-			s.commands = parseTable(reply)
+			s.commands = parseTable(reply).both(r.commands)
 		}
 	}
 	return s.commands
@@ -122,7 +126,10 @@ func (b *Buffer) copyOf(a *attempt.Attempt, s *Store) (*copied, error) {
 	c := &copied{store: s.client, own: own, metrics: b.config.Metrics, keys: map[string]*key{}, dirty: map[*session]bool{}}
 	if !a.Affect(c) {
 		own.give()
-		return nil, errTurn
+		if a.InTurn() {
+			return nil, errTurn
+		}
+		return nil, errEngine
 	}
 	b.copies[a] = c
 	b.background.Go(func() { b.keep(a, c) })

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"math/rand/v2"
 	"net"
@@ -39,6 +40,9 @@ type rig struct {
 	t       *testing.T
 	address string
 	outside *redis.Client // another user of the store
+	store   *databuffer.Store
+	ctx     context.Context // of what passes
+	passing sync.WaitGroup
 
 	mu      sync.Mutex
 	current map[string]*attempt.Attempt
@@ -48,6 +52,9 @@ type rig struct {
 func newRig(t *testing.T) *rig {
 	t.Helper()
 	r := &rig{t: t, address: redistest.Start(t).Address, current: map[string]*attempt.Attempt{}, waiting: make(chan string, 64)}
+	var end context.CancelFunc
+	r.ctx, end = context.WithCancel(context.Background())
+	r.store = databuffer.NewStore(r.Dial)
 	r.outside = redis.NewClient(&redis.Options{Addr: r.address, Protocol: 2})
 	dir, err := os.MkdirTemp("", "hs") // unix sockets need a short path
 	if err != nil {
@@ -56,6 +63,9 @@ func newRig(t *testing.T) *rig {
 	r.Buffer = databuffer.New(databuffer.Config{Current: r.attempt, Turn: r.turn, Dir: dir + "/redis",
 		Metrics: databuffer.NewMetrics(prometheus.NewRegistry()), Log: slog.New(slog.DiscardHandler)})
 	t.Cleanup(func() {
+		end()
+		r.passing.Wait()
+		r.store.Close()
 		r.Close()
 		_ = r.outside.Close()
 		_ = os.RemoveAll(dir)
@@ -84,6 +94,7 @@ func (r *rig) turn(ctx context.Context, instance string) error {
 	case <-a.Squashed():
 		return attempt.ErrSquashed
 	case <-ctx.Done():
+		a.Squash()
 		return ctx.Err()
 	}
 }
@@ -98,41 +109,45 @@ func (r *rig) begin(instance string) *attempt.Attempt {
 	return a
 }
 
-// program is an instance's client. Its connections pass the buffer.
-func (r *rig) program(instance string, protocol int) *redis.Client {
-	store := databuffer.NewStore(func(ctx context.Context) (net.Conn, error) { return net.Dial("tcp", r.address) })
-	var passing sync.WaitGroup
-	c := redis.NewClient(&redis.Options{Addr: "store", Protocol: protocol, DisableIdentity: true, MaxRetries: -1, PoolSize: 4, ReadTimeout: patience,
-		Dialer: func(ctx context.Context, _, _ string) (net.Conn, error) {
-			l, err := net.Listen("unix", fmt.Sprintf("@headstart-databuffer-%d", rand.Uint64()))
-			if err != nil {
-				return nil, err
-			}
-			defer l.Close()
-			theirs, err := net.Dial("unix", l.Addr().String())
-			if err != nil {
-				return nil, err
-			}
-			own, err := l.Accept()
-			if err != nil {
-				return nil, err
-			}
-			passing.Go(func() {
-				defer own.Close()
-				s, err := session.Redis{}.Begin(r.t.Context(), own, r)
-				if err != nil || s == nil {
-					r.t.Log(err)
-					return
-				}
-				r.Pass(r.t.Context(), databuffer.Session{Instance: instance, Unread: s.Unread, Protocol: s.Version, Client: own, Server: s.Conn, Store: store})
-			})
-			return theirs, nil
-		}})
-	r.t.Cleanup(func() {
-		_ = c.Close()
-		passing.Wait()
-		store.Close()
+// dial is a connection of an instance's program, which passes the buffer.
+func (r *rig) dial(instance string) net.Conn {
+	r.t.Helper()
+	c, err := r.connection(instance)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return c
+}
+
+func (r *rig) connection(instance string) (net.Conn, error) {
+	l, err := net.Listen("unix", fmt.Sprintf("@headstart-databuffer-%d", rand.Uint64()))
+	if err != nil {
+		return nil, err
+	}
+	defer l.Close()
+	theirs, err := net.Dial("unix", l.Addr().String())
+	if err != nil {
+		return nil, err
+	}
+	own, err := l.Accept()
+	if err != nil {
+		return nil, err
+	}
+	r.passing.Go(func() {
+		defer own.Close()
+		s, err := session.Redis{}.Begin(r.ctx, own, r)
+		if err == nil && s != nil {
+			r.Pass(r.ctx, databuffer.Session{Instance: instance, Unread: s.Unread, Protocol: s.Version, Client: own, Server: s.Conn, Store: r.store})
+		}
 	})
+	return theirs, nil
+}
+
+// program is an instance's client.
+func (r *rig) program(instance string, protocol int) *redis.Client {
+	c := redis.NewClient(&redis.Options{Addr: "store", Protocol: protocol, DisableIdentity: true, MaxRetries: -1, PoolSize: 4, ReadTimeout: patience,
+		WriteTimeout: patience, Dialer: func(context.Context, string, string) (net.Conn, error) { return r.connection(instance) }})
+	r.t.Cleanup(func() { _ = c.Close() })
 	return c
 }
 
@@ -394,7 +409,8 @@ func TestWhatWaitsForItsTurn(t *testing.T) {
 		"all keys": {"KEYS", "*"}, "Lua": {"EVAL", "return redis.call('SET', KEYS[1], 1)", 1, "k"}, "everything goes": {"FLUSHALL"},
 		"a message": {"PUBLISH", "c", "m"}, "a blocking one": {"BLPOP", "list", 1}, "at random": {"SRANDMEMBER", "set"}, "the time": {"TIME"},
 		"movable keys": {"SORT", "list"}, "an unknown one": {"NONSENSE", "k"}, "a large value": {"GET", "large"}, "an entry": {"XADD", "s", "*", "a", "b"},
-		"a long command": {"SET", "k", strings.Repeat("x", 100_000)}, "settings": {"CONFIG", "SET", "maxmemory-samples", 5},
+		"its own format": {"RESTORE", "k", 0, "x"}, "a slow one": {"LCS", "list", "list"}, "many values": {"MGET", "half", "other", "half2"},
+		"soon over": {"GET", "soon"}, "a long command": {"SET", "k", strings.Repeat("x", 100_000)}, "settings": {"CONFIG", "SET", "maxmemory-samples", 5},
 		"another database": {"COPY", "first", "second", "DB", 5}, "from here to there": {"MOVE", "first", 5},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -403,6 +419,8 @@ func TestWhatWaitsForItsTurn(t *testing.T) {
 			r.ready()
 			r.outside.Set(ctx, "large", strings.Repeat("y", 2<<20), 0)
 			r.outside.RPush(ctx, "list", 1)
+			r.outside.MSet(ctx, "half", strings.Repeat("a", 900_000), "other", strings.Repeat("b", 900_000), "half2", strings.Repeat("c", 900_000))
+			r.outside.Set(ctx, "soon", 1, 5*time.Second)
 			before := r.all()
 			a, p := r.begin("i"), r.program("i", 2)
 			if err := p.Set(ctx, "first", 1, 0).Err(); err != nil {
@@ -421,7 +439,7 @@ func TestWhatWaitsForItsTurn(t *testing.T) {
 			if err := a.Commit(ctx); err != nil {
 				t.Fatal(err)
 			}
-			if err := <-done; err != nil && !errors.Is(err, redis.Nil) && name != "an unknown one" {
+			if err := <-done; err != nil && !errors.Is(err, redis.Nil) && name != "an unknown one" && name != "its own format" && name != "a slow one" {
 				t.Error(err)
 			}
 			if name != "everything goes" && name != "from here to there" && r.outside.Get(ctx, "first").Val() != "1" {
@@ -476,22 +494,165 @@ func TestTheEngineIsKilled(t *testing.T) {
 	if err == nil || !a.IsSquashed() {
 		t.Errorf("it goes on: %v", err)
 	}
-	if r.outside.Exists(ctx, "k").Val() != 0 {
-		t.Error("a squashed attempt has an effect")
+	if err := a.Commit(ctx); err == nil || r.outside.Exists(ctx, "k").Val() != 0 {
+		t.Errorf("a squashed attempt has an effect: %v", err)
 	}
 }
 
-// A store that is lost while it is written leaves it open whether it was.
+// A store that cannot be reached has not been written; of one that does not answer nobody knows.
 func TestTheStoreIsLost(t *testing.T) {
+	for name, c := range map[string]struct {
+		lose func(*rig)
+		want error
+	}{
+		"it is gone":         {func(r *rig) { r.outside.ShutdownNoSave(t.Context()) }, attempt.ErrSquashed},
+		"it does not answer": {func(r *rig) { r.outside.Do(t.Context(), "CLIENT", "PAUSE", 1000, "ALL") }, attempt.ErrUnclear},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r, ctx := newRig(t), t.Context()
+			r.ready()
+			a, p := r.begin("i"), r.program("i", 2)
+			if err := p.Set(ctx, "k", 1, 0).Err(); err != nil {
+				t.Fatal(err)
+			}
+			c.lose(r)
+			ctx, cancel := context.WithTimeout(ctx, 200*time.Millisecond)
+			defer cancel()
+			if err := a.Commit(ctx); !errors.Is(err, c.want) {
+				t.Errorf("%v, want %v", err, c.want)
+			}
+		})
+	}
+}
+
+// Nothing is written but what a command has written.
+func TestCommandsThatDoNothing(t *testing.T) {
+	for name, lines := range map[string][]string{
+		"a key that is there": {"SETNX k mine"}, "several": {"MSETNX k mine l mine"}, "a wrong time": {"SETEX k 0 v"}, "a word too few": {"MSET k 1 l"},
+		"an option": {"SET k v NX"}, "given up": {"MULTI", "SET k 1", "DISCARD"}, "a wrong kind": {"LPUSH k 1"}, "looked at then": {"SETEX k 0 v", "GET k"},
+		"a transaction that fails": {"MULTI", "SET k 1", "SET k", "EXEC"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r, ctx := newRig(t), t.Context()
+			r.ready()
+			r.outside.Set(ctx, "k", "precious", 0)
+			a, p := r.begin("i"), r.program("i", 2).Conn()
+			defer p.Close()
+			for _, line := range lines {
+				var words []any
+				for _, w := range strings.Fields(line) {
+					words = append(words, w)
+				}
+				_ = p.Process(ctx, redis.NewCmd(ctx, words...)) // most are refused
+			}
+			if err := a.Commit(ctx); err != nil {
+				t.Fatal(err)
+			}
+			if got := r.all(); len(got) != 1 || r.outside.Get(ctx, "k").Val() != "precious" {
+				t.Errorf("the store has %v", got)
+			}
+		})
+	}
+}
+
+// A program whose attempt counts hears nothing else, also while it comes to count.
+func TestACommitIsNotSeen(t *testing.T) {
 	r, ctx := newRig(t), t.Context()
 	r.ready()
-	a, p := r.begin("i"), r.program("i", 2)
-	if err := p.Set(ctx, "k", 1, 0).Err(); err != nil {
+	p := r.program("i", 2)
+	for range 200 {
+		a := r.begin("i")
+		if err := p.Incr(ctx, "n").Err(); err != nil {
+			t.Fatal(err)
+		}
+		var asking sync.WaitGroup
+		stop := make(chan struct{})
+		heard := make([]error, 3)
+		for i := range heard {
+			asking.Go(func() {
+				for {
+					select {
+					case <-stop:
+						return
+					default:
+						heard[i] = errors.Join(heard[i], p.Get(ctx, "n").Err())
+					}
+				}
+			})
+		}
+		err := a.Commit(ctx)
+		close(stop)
+		asking.Wait()
+		if err := errors.Join(append(heard, err)...); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// A client may write all before it reads anything.
+func TestLongPipelines(t *testing.T) {
+	r, ctx := newRig(t), t.Context()
+	r.ready()
+	r.outside.Set(ctx, "k", strings.Repeat("v", 1000), 0)
+	for _, early := range []bool{false, true} {
+		p, a := r.program(fmt.Sprint("i", early), 2), attempt.New()
+		if early {
+			a = r.begin(fmt.Sprint("i", early))
+		}
+		answers, err := p.Pipelined(ctx, func(pipe redis.Pipeliner) error {
+			for range 50_000 {
+				pipe.Get(ctx, "k")
+			}
+			return nil
+		})
+		if early { // it is not held up by that when its turn comes
+			if err == nil || !a.IsSquashed() {
+				t.Errorf("squashed %v: %v", a.IsSquashed(), err)
+			}
+		} else if err != nil || len(answers) != 50_000 {
+			t.Errorf("%d answers, %v", len(answers), err)
+		}
+	}
+}
+
+// A program that does not read keeps nobody from the turn.
+func TestAProgramThatDoesNotRead(t *testing.T) {
+	r, ctx := newRig(t), t.Context()
+	r.ready()
+	r.outside.Set(ctx, "k", strings.Repeat("v", 500_000), 0)
+	a, p := r.begin("i"), r.dial("i")
+	defer p.Close()
+	for range 20 {
+		_ = p.SetWriteDeadline(time.Now().Add(time.Second))
+		_, _ = io.WriteString(p, "*2\r\n$3\r\nGET\r\n$1\r\nk\r\n") // at last nobody reads it
+	}
+	if _, err := io.ReadFull(p, make([]byte, 100)); err != nil {
 		t.Fatal(err)
 	}
-	r.outside.ShutdownNoSave(ctx)
-	if err := a.Commit(ctx); !errors.Is(err, attempt.ErrUnclear) {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	if err := a.Commit(ctx); err != nil {
 		t.Error(err)
+	}
+}
+
+// What a program no longer waits for has no effect in its turn.
+func TestAProgramThatGivesUp(t *testing.T) {
+	r, ctx := newRig(t), t.Context()
+	r.ready()
+	a, p := r.begin("i"), r.dial("i")
+	script := "return redis.call('INCR', 'hits')"
+	_, _ = fmt.Fprintf(p, "*3\r\n$4\r\nEVAL\r\n$%d\r\n%s\r\n$1\r\n0\r\n", len(script), script)
+	<-r.waiting
+	_ = p.Close()
+	select {
+	case <-a.Squashed():
+	case <-time.After(patience):
+		t.Error("an attempt whose program does not wait for its turn is not squashed")
+	}
+	if n := r.outside.Exists(ctx, "hits").Val(); n != 0 {
+		t.Error("it has an effect")
 	}
 }
 

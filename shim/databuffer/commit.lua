@@ -13,14 +13,17 @@ for i, key in ipairs(KEYS) do
     return redis.error_reply('NOPERM the attempt writes a key that its user may not write')
   end
 end
+-- Values first: a server that does not take one, as it is of a format that it does not know, has done nothing then.
 for i, key in ipairs(KEYS) do
   local of = 6 * (i - 1)
-  if ARGV[of + 4] == '1' then
-    if ARGV[of + 5] == '' then
-      redis.call('DEL', key)
-    else
-      redis.call('RESTORE', key, ARGV[of + 6], ARGV[of + 5], 'REPLACE', 'ABSTTL')
-    end
+  if ARGV[of + 4] == '1' and ARGV[of + 5] ~= '' then
+    redis.call('RESTORE', key, ARGV[of + 6], ARGV[of + 5], 'REPLACE', 'ABSTTL')
+  end
+end
+for i, key in ipairs(KEYS) do
+  local of = 6 * (i - 1)
+  if ARGV[of + 4] == '1' and ARGV[of + 5] == '' then
+    redis.call('DEL', key)
   end
 end
 return 1

@@ -6,6 +6,7 @@ import (
 	_ "embed"
 	"errors"
 	"fmt"
+	"net"
 	"slices"
 	"sync"
 	"time"
@@ -16,9 +17,14 @@ import (
 )
 
 const (
-	// keysMost and copiedMost bound what one attempt has copies of, the latter in bytes.
-	keysMost   = 1000
-	copiedMost = 1 << 20
+	// keysMost, partsMost and copiedMost bound what one attempt has copies of: keys, parts of each, and bytes of all as DUMP returns
+	// them. What is written in the end has the same bounds.
+	keysMost, partsMost, copiedMost = 1000, 10_000, 1 << 20
+	// queuedMost is how many commands a transaction of an attempt has: the engine looks at its memory before all of them.
+	queuedMost = 64
+	// skewMost is how much the store's clock may differ from the node's, and expiryLeast how long keys have to live: copies expire by
+	// the node's.
+	skewMost, expiryLeast = time.Second, 10 * time.Second
 )
 
 var (
@@ -26,6 +32,10 @@ var (
 	errWait = errors.New("it cannot be versioned")
 	// errTurn is why a command does not: the turn has come.
 	errTurn = errors.New("the turn has come")
+	// errSettling is why a command is to be looked at again: the turn is about to come, or never will.
+	errSettling = errors.New("the turn is about to come")
+
+	errLarge = fmt.Errorf("the values have more than %d bytes, or one has more than %d parts", copiedMost, partsMost)
 
 	//go:embed read.lua
 	readSource string
@@ -66,14 +76,14 @@ type value struct {
 func (v value) same(w value) bool { return bytes.Equal(v.dump, w.dump) && v.expires == w.expires }
 
 // bring has copies of keys be there. The caller holds mu.
-func (c *copied) bring(ctx context.Context, keys []string, e entry) error {
+func (c *copied) bring(ctx context.Context, keys []string, writes bool) error {
 	var missing []string
 	for _, k := range keys {
-		if c.keys[k] == nil && !e.blind && !slices.Contains(missing, k) {
+		if c.keys[k] == nil && !slices.Contains(missing, k) {
 			missing = append(missing, k)
 		}
 	}
-	if len(c.keys)+len(keys) > keysMost {
+	if len(c.keys)+len(missing) > keysMost {
 		return errWait
 	}
 	if len(missing) > 0 {
@@ -93,31 +103,58 @@ func (c *copied) bring(ctx context.Context, keys []string, e entry) error {
 		}
 	}
 	for _, k := range keys {
-		if c.keys[k] == nil {
-			c.keys[k] = &key{}
-		}
-		c.keys[k].written = c.keys[k].written || e.writes
+		c.keys[k].written = c.keys[k].written || writes
 	}
 	return nil
 }
 
+// set says that keys were written without a look at them. The caller holds mu.
+func (c *copied) set(keys []string) {
+	for _, k := range keys {
+		if c.keys[k] == nil {
+			c.keys[k] = &key{}
+		}
+		c.keys[k].written = true
+	}
+}
+
 // read reads values from the store, all at the same time.
 func (c *copied) read(ctx context.Context, keys []string) (values []value, size int, err error) {
-	reply, err := readScript.Run(ctx, c.store, keys, copiedMost).Slice()
+	began := time.Now()
+	values, now, err := readValues(ctx, c.store, keys)
 	if err != nil {
-		return nil, 0, fmt.Errorf("%w: %w", errWait, err)
+		return nil, 0, errors.Join(errWait, err)
 	}
-	if len(reply) != 2*len(keys) { // one is too large
-		return nil, 0, errWait
-	}
-	for i := range keys {
-		v := value{expires: int64(number(reply[2*i+1]))}
-		if dump, is := reply[2*i].(string); is {
-			v.dump = []byte(dump)
+	skewed := now.Before(began.Add(-skewMost)) || now.After(time.Now().Add(skewMost))
+	for _, v := range values {
+		if v.dump != nil && format(v.dump) != c.own.of.format {
+			return nil, 0, errWait
 		}
-		values, size = append(values, v), size+len(v.dump)
+		if v.expires > 0 && (skewed || time.UnixMilli(v.expires).Before(now.Add(expiryLeast))) {
+			return nil, 0, errWait
+		}
+		size += len(v.dump)
 	}
 	return values, size, nil
+}
+
+// readValues reads values of a server, all at the same time, and the time there.
+func readValues(ctx context.Context, from *redis.Client, keys []string) (values []value, now time.Time, err error) {
+	reply, err := readScript.Run(ctx, from, keys, partsMost, copiedMost).Slice()
+	if err != nil {
+		return nil, now, fmt.Errorf("reading values: %w", err)
+	}
+	if len(reply) != 1+2*len(keys) {
+		return nil, now, errLarge
+	}
+	for i := range keys {
+		v := value{expires: int64(number(reply[2*i+2]))}
+		if dump, is := reply[2*i+1].(string); is {
+			v.dump = []byte(dump)
+		}
+		values = append(values, v)
+	}
+	return values, time.UnixMilli(int64(number(reply[0]))), nil
 }
 
 // restore has the engine hold the values.
@@ -163,8 +200,9 @@ func (c *copied) Commit(ctx context.Context) (err error) {
 	}
 	done, err := commitScript.Run(ctx, c.store, names, args...).Int()
 	var refused redis.Error
+	var dial *net.OpError
 	switch {
-	case errors.As(err, &refused): // nothing was written
+	case errors.As(err, &refused), errors.As(err, &dial) && dial.Op == "dial": // nothing was written
 		return fmt.Errorf("%w: %w", attempt.ErrSquashed, err)
 	case err != nil:
 		return fmt.Errorf("%w: %w", attempt.ErrUnclear, err)
@@ -177,33 +215,19 @@ func (c *copied) Commit(ctx context.Context) (err error) {
 
 // after reads the values of keys that were written.
 func (c *copied) after(ctx context.Context, names []string) (map[string]value, error) {
-	type read struct{ dump, expires *redis.Cmd }
-	reads := map[string]read{}
+	written := slices.DeleteFunc(slices.Clone(names), func(name string) bool { return !c.keys[name].written })
+	all := map[string]value{}
+	if len(written) == 0 {
+		return all, nil
+	}
 	ctx, cancel := context.WithTimeout(ctx, ownTimeout)
 	defer cancel()
-	_, err := c.own.Pipelined(ctx, func(p redis.Pipeliner) error {
-		for _, name := range names {
-			if c.keys[name].written {
-				reads[name] = read{p.Do(ctx, "DUMP", name), p.Do(ctx, "PEXPIRETIME", name)}
-			}
-		}
-		return nil
-	})
-	if err != nil && !errors.Is(err, redis.Nil) {
-		return nil, fmt.Errorf("%w: %w", attempt.ErrSquashed, err)
+	values, _, err := readValues(ctx, c.own.Client, written)
+	if err != nil {
+		return nil, errors.Join(attempt.ErrSquashed, err)
 	}
-	all := map[string]value{}
-	for name, r := range reads {
-		v := value{}
-		if dump, err := r.dump.Text(); err == nil {
-			v.dump = []byte(dump)
-		} else if !errors.Is(err, redis.Nil) {
-			return nil, fmt.Errorf("%w: %w", attempt.ErrSquashed, err)
-		}
-		if v.expires, err = r.expires.Int64(); err != nil {
-			return nil, fmt.Errorf("%w: %w", attempt.ErrSquashed, err)
-		}
-		all[name] = v
+	for i, name := range written {
+		all[name] = values[i]
 	}
 	return all, nil
 }
@@ -222,6 +246,13 @@ func (b *Buffer) keep(a *attempt.Attempt, c *copied) {
 	case <-a.Turn():
 	case <-a.Squashed():
 	case <-b.ctx.Done():
+	case <-c.own.of.ended: // so what it has read and written is lost
+		if a.Squash(); !a.IsSquashed() { // it is about to count, or not to
+			select {
+			case <-a.Turn():
+			case <-a.Squashed():
+			}
+		}
 	}
 	c.end()
 	b.mu.Lock()

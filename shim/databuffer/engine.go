@@ -2,6 +2,9 @@ package databuffer
 
 import (
 	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -16,13 +19,17 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"golang.org/x/sys/unix"
 )
 
 const (
 	// databases is how many attempts have copies at a time on a node. Others wait for their turn.
 	databases = 256
-	// memoryMost bounds the node's own Redis, in bytes: a part of what the chart gives the daemon.
-	memoryMost = 64 << 20
+	// memoryMost bounds what the node's own Redis holds, in bytes: a part of what the chart gives the daemon. Redis looks at it before
+	// each command, or transaction; spaceMost bounds the process.
+	memoryMost, spaceMost = 64 << 20, 512 << 20
+	// owner is the user who may do everything.
+	owner = "headstart"
 	// startMost bounds its start, which takes 20 ms.
 	startMost = 10 * time.Second
 	// againAfter is how long the engine stays away after a start that failed.
@@ -47,11 +54,14 @@ type engine struct {
 
 // running is a process, and its databases that nobody has.
 type running struct {
-	socket string
-	cancel context.CancelFunc
-	ended  chan struct{}
-	ready  chan struct{} // closed when it answers
-	free   chan int
+	socket   string
+	password string // of the user who may do everything; attempts are the default user
+	commands table
+	format   string // of what DUMP returns
+	cancel   context.CancelFunc
+	ended    chan struct{}
+	ready    chan struct{} // closed when it answers
+	free     chan int
 }
 
 // begin has the engine be there soon, and returns it if it is there.
@@ -62,7 +72,7 @@ func (e *engine) begin() (*running, error) {
 		return nil, errNoEngine
 	}
 	if e.running == nil {
-		r := &running{socket: filepath.Join(e.dir, "redis.sock"), ended: make(chan struct{}), ready: make(chan struct{}), free: make(chan int, databases)}
+		r := &running{password: rand.Text(), ended: make(chan struct{}), ready: make(chan struct{}), free: make(chan int, databases)}
 		for i := range databases {
 			r.free <- i
 		}
@@ -93,12 +103,23 @@ func (e *engine) run(ctx context.Context, r *running) {
 }
 
 func (e *engine) process(ctx context.Context, r *running) error {
-	if err := errors.Join(os.RemoveAll(e.dir), os.MkdirAll(e.dir, 0o700)); err != nil {
+	if err := os.MkdirAll(e.dir, 0o700); err != nil {
 		return fmt.Errorf("making a directory for Redis: %w", err)
 	}
+	dir, err := os.MkdirTemp(e.dir, "") // what is left of an earlier process finds no other one
+	if err != nil {
+		return fmt.Errorf("making a directory for Redis: %w", err)
+	}
+	defer os.RemoveAll(dir)
+	r.socket = filepath.Join(dir, "redis.sock")
+	sum := sha256.Sum256([]byte(r.password))
 	cmd := exec.CommandContext(ctx, e.program, "--port", "0", "--unixsocket", r.socket, "--unixsocketperm", "700", "--save", "",
 		"--appendonly", "no", "--databases", strconv.Itoa(databases), "--maxmemory", strconv.Itoa(memoryMost), "--maxmemory-policy", "noeviction",
-		"--dir", e.dir, "--loglevel", "warning", "--daemonize", "no")
+		"--proto-max-bulk-len", "1mb", "--sanitize-dump-payload", "yes",
+		"--user", "default", "on", "nopass", "~*", "+@all", "-@admin", "-@dangerous", "-@scripting",
+		"--user", owner, "on", "#"+hex.EncodeToString(sum[:]), "~*", "+@all",
+		"--dir", dir, "--loglevel", "warning", "--daemonize", "no")
+	cmd.Env = []string{}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL} // with a daemon that is killed
 	ended := make(chan error, 1)
 	go func() {
@@ -106,7 +127,11 @@ func (e *engine) process(ctx context.Context, r *running) error {
 		runtime.LockOSThread()
 		ended <- cmd.Run()
 	}()
-	if err := answers(ctx, r.socket); err != nil {
+	err = answers(ctx, r.socket)
+	if err == nil {
+		err = r.learn(ctx, cmd.Process.Pid)
+	}
+	if err != nil {
 		r.cancel()
 		return errors.Join(err, <-ended)
 	}
@@ -143,12 +168,49 @@ func (e *engine) close() {
 	e.all.Wait()
 }
 
+// client may do everything in one of the databases.
+func (r *running) client(db int) *redis.Client {
+	return redis.NewClient(&redis.Options{Network: "unix", Addr: r.socket, Username: owner, Password: r.password, DB: db, Protocol: 2, PoolSize: 2,
+		MaxRetries: -1, DisableIdentity: true, ReadTimeout: ownTimeout, WriteTimeout: ownTimeout, ContextTimeoutEnabled: true})
+}
+
+// learn bounds the process, and asks for what it can.
+func (r *running) learn(ctx context.Context, pid int) error {
+	limit := &unix.Rlimit{Cur: spaceMost, Max: spaceMost}
+	if err := unix.Prlimit(pid, unix.RLIMIT_AS, limit, nil); err != nil {
+		return fmt.Errorf("bounding the node's own Redis: %w", err)
+	}
+	c := r.client(0)
+	defer c.Close() // it has nothing left to say
+	reply, err := c.Do(ctx, "COMMAND").Slice()
+	if err != nil {
+		return fmt.Errorf("asking the node's own Redis for its commands: %w", err)
+	}
+	r.commands = parseTable(reply)
+	const probe = "probe"
+	err = c.Set(ctx, probe, "", 0).Err()
+	dump := c.Dump(ctx, probe)
+	if err := errors.Join(err, dump.Err(), c.FlushDB(ctx).Err()); err != nil {
+		return fmt.Errorf("asking the node's own Redis for its format: %w", err)
+	}
+	r.format = format([]byte(dump.Val()))
+	return nil
+}
+
+// format is the version of what DUMP returns: in front of a checksum of eight bytes (Redis' documentation of DUMP).
+func format(dump []byte) string {
+	const version, sum = 2, 8
+	if len(dump) < version+sum {
+		return ""
+	}
+	return string(dump[len(dump)-version-sum : len(dump)-sum])
+}
+
 // take returns a client of an empty database that nobody else has. It is to be given back.
 func (r *running) take() (*database, error) {
 	select {
 	case n := <-r.free:
-		return &database{of: r, number: n, Client: redis.NewClient(&redis.Options{Network: "unix", Addr: r.socket, DB: n, Protocol: 2, PoolSize: 2,
-			MaxRetries: -1, DisableIdentity: true, ReadTimeout: ownTimeout, WriteTimeout: ownTimeout, ContextTimeoutEnabled: true})}, nil
+		return &database{of: r, number: n, Client: r.client(n)}, nil
 	default:
 		return nil, errNoEngine
 	}
@@ -161,13 +223,15 @@ type database struct {
 	number int
 }
 
-// give empties the database, and gives it back. One that cannot be emptied is lost with the process.
+// give empties the database, and gives it back. If it cannot be emptied, the process ends, and another one begins.
 func (d *database) give() {
 	ctx, cancel := context.WithTimeout(context.Background(), ownTimeout)
 	defer cancel()
 	err := d.FlushDB(ctx).Err()
 	_ = d.Close() // its connections have nothing left to say
-	if err == nil {
-		d.of.free <- d.number
+	if err != nil {
+		d.of.cancel()
+		return
 	}
+	d.of.free <- d.number
 }

@@ -2,15 +2,19 @@ package databuffer
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"errors"
 	"io"
 	"net"
+	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
 	"github.com/headstart-mesh/headstart/shim/attempt"
+	"github.com/headstart-mesh/headstart/shim/nodeapi/serve"
 )
 
 // Session is a program's, whose start-up is over: it is logged in.
@@ -28,8 +32,10 @@ type Session struct {
 }
 
 // harmless are commands about the connection alone: nobody else can tell whether they were sent.
-var harmless = map[string]bool{"PING": true, "ECHO": true, "COMMAND": true, "CLIENT SETNAME": true, "CLIENT SETINFO": true, "CLIENT GETNAME": true,
-	"CLIENT ID": true}
+var harmless = map[string]bool{"PING": true, "ECHO": true, "COMMAND": true, "CLIENT GETNAME": true, "CLIENT ID": true}
+
+// unlike begin errors of the engine's that the store would not have answered with.
+var unlike = []string{"-OOM", "-MISCONF", "-NOPERM", "-NOAUTH", "-LOADING", "-BUSY", "-READONLY"}
 
 // opening are commands after which replies are no more one for each command, or another user or database is in force.
 var opening = map[string]bool{"SUBSCRIBE": true, "PSUBSCRIBE": true, "SSUBSCRIBE": true, "UNSUBSCRIBE": true, "PUNSUBSCRIBE": true,
@@ -43,16 +49,21 @@ type session struct {
 	in     *bufio.Reader // of the program
 	out    *bufio.Writer // to the store
 
-	mu      sync.Mutex
+	writing sync.Mutex    // held while something is said to the program, which may not read
 	to      *bufio.Writer // to the program
-	pending int           // replies that the store owes
-	settled *sync.Cond    // pending is 0, or broken
-	broken  error         // why no more replies come
+
+	mu      sync.Mutex
+	pending int        // replies that the store owes
+	settled *sync.Cond // pending is 0, or broken
+	broken  error      // why no more replies come
 
 	ahead *ahead          // the connection to copies; nil: none is open
 	open  map[string]bool // MULTI and WATCH, at the store
 	plain bool            // all commands are the store's: an opening one was sent
 }
+
+// unreadMost is how long a program may not read what it has asked of copies.
+const unreadMost = time.Second
 
 // errEngine is why an attempt cannot go on: what it works on is lost.
 var errEngine = errors.New("the attempt's copies are lost")
@@ -63,6 +74,8 @@ type ahead struct {
 	of   *copied
 	in   *bufio.Reader
 	open map[string]bool // MULTI and WATCH
+	// queued is how many commands MULTI has.
+	queued int
 }
 
 // Pass passes a session's commands and replies on, until one of the two ends or ctx does.
@@ -108,11 +121,13 @@ func (s *session) replies() {
 		if _, err = in.Peek(1); err != nil {
 			break
 		}
-		s.mu.Lock()
 		var pushed bool
+		s.writing.Lock()
 		if pushed, err = passReply(s.to, in); err == nil && in.Buffered() == 0 {
 			err = s.to.Flush()
 		}
+		s.writing.Unlock()
+		s.mu.Lock()
 		if !pushed {
 			s.pending--
 		}
@@ -151,34 +166,48 @@ func (s *session) command(ctx context.Context, c *command) error {
 		s.leave()
 		return s.ask(c)
 	}
-	if harmless[c.name()] || harmless[c.name()+" "+c.word(1)] {
+	if (s.ahead == nil || len(s.ahead.open) == 0) && (harmless[c.name()] || harmless[c.name()+" "+c.word(1)]) {
 		return s.ask(c)
 	}
-	err := errWait
-	if !a.IsSquashed() {
-		if err = s.askCopies(ctx, a, c); err == nil {
-			s.buffer.config.Metrics.copied.Inc()
-			return nil
-		}
-	}
+	err := s.askCopies(ctx, a, c)
 	switch {
-	case errors.Is(err, errTurn):
+	case err == nil:
+		s.buffer.config.Metrics.copied.Inc()
+		return nil
+	case errors.Is(err, errSettling):
+		select {
+		case <-a.Turn():
+			err = errTurn
+		case <-a.Squashed():
+		case <-ctx.Done():
+			return ctx.Err()
+		}
 	case errors.Is(err, errWait):
 		s.buffer.config.Metrics.waited.Inc()
 		if err := s.out.Flush(); err != nil { // of what came before
 			return err
 		}
-		if err := s.buffer.config.Turn(ctx, s.Instance); err != nil {
+		if err := s.turn(ctx); err != nil {
 			return s.refuse(c, err.Error())
 		}
 	case errors.Is(err, errEngine):
 		a.Squash()
-		return s.refuse(c, attempt.ErrSquashed.Error())
-	default:
+	case !errors.Is(err, errTurn):
 		return err
+	}
+	if !a.InTurn() { // the instance may have another request meanwhile
+		return s.refuse(c, attempt.ErrSquashed.Error())
 	}
 	s.leave()
 	return s.ask(c)
+}
+
+// turn waits until what the instance does may have effects. A program that does not wait for that has left.
+func (s *session) turn(ctx context.Context) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer serve.OnLeft(serve.WithConnection(ctx, s.Client), cancel)()
+	return s.buffer.config.Turn(ctx, s.Instance)
 }
 
 // ask sends a command to the store.
@@ -214,17 +243,14 @@ func note(open map[string]bool, name string) {
 
 // refuse answers a command with an error.
 func (s *session) refuse(c *command, why string) error {
-	return s.answer(func(to *bufio.Writer) error {
-		if err := c.passRest(bufio.NewWriter(io.Discard), s.in); err != nil {
-			return err
-		}
-		_, err := to.Write(failed(why))
+	if err := c.passRest(bufio.NewWriter(io.Discard), s.in); err != nil {
 		return err
-	})
+	}
+	return s.say(failed(why))
 }
 
-// answer has something be said to the program, when the store owes it no more replies.
-func (s *session) answer(say func(to *bufio.Writer) error) error {
+// settle waits until the store owes the program no more replies.
+func (s *session) settle() error {
 	if err := s.out.Flush(); err != nil {
 		return err
 	}
@@ -233,10 +259,17 @@ func (s *session) answer(say func(to *bufio.Writer) error) error {
 	for s.pending > 0 && s.broken == nil && !s.plain {
 		s.settled.Wait()
 	}
-	if s.broken != nil {
-		return s.broken
+	return s.broken
+}
+
+// say says something to the program, when the store owes it no more replies.
+func (s *session) say(what []byte) error {
+	if err := s.settle(); err != nil {
+		return err
 	}
-	if err := say(s.to); err != nil {
+	s.writing.Lock()
+	defer s.writing.Unlock()
+	if _, err := s.to.Write(what); err != nil {
 		return err
 	}
 	return s.to.Flush()
@@ -244,65 +277,133 @@ func (s *session) answer(say func(to *bufio.Writer) error) error {
 
 // askCopies has a command work on copies.
 func (s *session) askCopies(ctx context.Context, a *attempt.Attempt, c *command) error {
-	name := c.name()
+	if a.IsSquashed() {
+		return errEngine
+	}
 	if s.Store == nil || s.plain || len(s.open) > 0 || !c.whole() {
 		return errWait
 	}
-	var e entry
+	of, err := s.buffer.copyOf(a, s.Store)
+	if err != nil {
+		return err
+	}
+	var writes bool
 	var keys []string
-	switch name {
+	switch c.name() {
 	case "MULTI", "EXEC", "DISCARD", "UNWATCH":
 	case "WATCH":
 		for _, k := range c.words[1:] {
 			keys = append(keys, string(k))
 		}
 	default:
-		var ok bool
-		if e, keys, ok = s.Store.table(ctx).uses(c); !ok {
-			return errWait
+		e, used, ok := s.Store.table(ctx, of.own.of).uses(c)
+		if keys, writes = used, e.writes; !ok {
+			return s.waits(of)
 		}
 	}
-	of, err := s.buffer.copyOf(a, s.Store)
+	if err := s.settle(); err != nil { // nobody who wants the copies is to wait for the store
+		return err
+	}
+	reply, err := s.copies(ctx, a, of, c, keys, writes)
 	if err != nil {
 		return err
 	}
+	// A client may write all that it has to say before it reads. The store would keep the replies meanwhile.
+	if err := s.Client.SetWriteDeadline(time.Now().Add(unreadMost)); err != nil {
+		return err
+	}
+	if err := s.say(reply); err != nil {
+		a.Squash()
+		return err
+	}
+	return s.Client.SetWriteDeadline(time.Time{})
+}
+
+// waits is why a command waits for its turn. A transaction cannot go on at the store.
+func (s *session) waits(of *copied) error {
+	if s.ahead != nil && s.ahead.of == of && len(s.ahead.open) > 0 {
+		return errEngine
+	}
+	return errWait
+}
+
+// copies returns what the engine replies.
+func (s *session) copies(ctx context.Context, a *attempt.Attempt, of *copied, c *command, keys []string, writes bool) (reply []byte, err error) {
 	of.mu.Lock()
 	defer of.mu.Unlock()
-	if of.over {
-		if a.InTurn() {
-			return errTurn
-		}
-		return errEngine
+	switch {
+	case of.over && a.IsSquashed():
+		return nil, errEngine
+	case of.over:
+		return nil, errSettling
 	}
 	if s.ahead == nil || s.ahead.of != of {
 		if err := s.connect(of); err != nil {
-			return err
+			return nil, err
 		}
 	}
-	if err := of.bring(ctx, keys, e); err != nil {
-		if errors.Is(err, errWait) && len(s.ahead.open) > 0 { // it cannot go on at the store
-			return errEngine
+	sets := writes && blind(c) && len(s.ahead.open) == 0
+	if !sets {
+		if err := of.bring(ctx, keys, writes); err != nil {
+			if errors.Is(err, errWait) {
+				return nil, s.waits(of)
+			}
+			return nil, err
 		}
-		return err
 	}
-	note(s.ahead.open, name)
+	if s.ahead.open["MULTI"] {
+		if s.ahead.queued++; s.ahead.queued > queuedMost {
+			return nil, errEngine
+		}
+	}
+	if note(s.ahead.open, c.name()); !s.ahead.open["MULTI"] {
+		s.ahead.queued = 0
+	}
 	if len(s.ahead.open) > 0 {
 		of.dirty[s] = true
 	} else {
 		delete(of.dirty, s)
 	}
-	return s.answer(func(to *bufio.Writer) error {
-		if err := s.ahead.SetDeadline(time.Now().Add(ownTimeout)); err != nil {
-			return errors.Join(errEngine, err)
-		}
-		if _, err := s.ahead.Write(c.raw); err != nil {
-			return errors.Join(errEngine, err)
-		}
-		if _, err := passReply(to, s.ahead.in); err != nil {
-			return errors.Join(errEngine, err)
-		}
-		return nil
-	})
+	if reply, err = s.ahead.ask(c.raw); err != nil {
+		return nil, errors.Join(errEngine, err)
+	}
+	if slices.ContainsFunc(unlike, func(e string) bool { return strings.HasPrefix(string(reply[:min(len(e), len(reply))]), e) }) {
+		return nil, errEngine
+	}
+	if sets && reply[0] != '-' {
+		of.set(keys)
+	}
+	return reply, nil
+}
+
+// ask returns a reply.
+func (a *ahead) ask(raw []byte) ([]byte, error) {
+	if err := a.SetDeadline(time.Now().Add(ownTimeout)); err != nil {
+		return nil, err
+	}
+	if _, err := a.Write(raw); err != nil {
+		return nil, err
+	}
+	var reply bounded
+	to := bufio.NewWriter(&reply)
+	if _, err := passReply(to, a.in); err != nil {
+		return nil, err
+	}
+	err := to.Flush()
+	return reply.Bytes(), err
+}
+
+// bounded holds a reply.
+type bounded struct{ bytes.Buffer }
+
+// replyMost bounds what the engine replies to one command, in bytes: all that an attempt may have copies of, several times.
+const replyMost = 8 << 20
+
+func (b *bounded) Write(p []byte) (int, error) {
+	if b.Len()+len(p) > replyMost {
+		return 0, errors.New("the reply is too large")
+	}
+	return b.Buffer.Write(p)
 }
 
 // connect opens a connection to copies.
@@ -317,17 +418,14 @@ func (s *session) connect(of *copied) error {
 	if s.Protocol > 2 {
 		says = append(says, []string{"HELLO", strconv.Itoa(s.Protocol)})
 	}
-	err = conn.SetDeadline(time.Now().Add(ownTimeout))
 	for _, words := range says {
-		if err == nil {
-			_, err = conn.Write(appendCommand(nil, words...))
+		reply, err := a.ask(appendCommand(nil, words...))
+		if err == nil && reply[0] == '-' {
+			err = errors.New(string(reply))
 		}
-		if err == nil {
-			_, err = passReply(bufio.NewWriter(io.Discard), a.in)
+		if err != nil {
+			return errors.Join(errEngine, err, conn.Close())
 		}
-	}
-	if err != nil {
-		return errors.Join(errEngine, err, conn.Close())
 	}
 	s.ahead = a
 	return nil

@@ -14,22 +14,22 @@ type table map[string]entry
 type entry struct {
 	versioned         bool
 	writes            bool
-	blind             bool // it writes without a look at what is there
-	first, last, step int  // places of keys
+	first, last, step int // places of keys
 }
 
 // barred are flags of commands that are not versioned.
 var barred = []string{"admin", "blocking", "movablekeys", "noscript", "pubsub"}
 
-// elsewhere are commands that reach into other databases, and so into those of other attempts.
-var elsewhere = []string{"COPY", "MOVE"}
+// never are commands that reach into other databases, and so into those of other attempts, that have the server read its own format, or
+// that take long for what they are given.
+var never = []string{"COPY", "MOVE", "RESTORE", "RESTORE-ASKING", "LCS"}
 
 // parseTable reads what a server replies to COMMAND.
 func parseTable(reply []any) table {
 	t := table{}
 	for _, one := range reply {
 		fields, is := one.([]any)
-		if !is || len(fields) < 9 {
+		if !is || len(fields) < 8 {
 			continue // a server before Redis 7 says too little
 		}
 		name, _ := fields[0].(string)
@@ -38,29 +38,22 @@ func parseTable(reply []any) table {
 		bars := func(flag string) bool { return slices.Contains(barred, flag) }
 		e.versioned = e.first > 0 && e.step > 0 && !slices.ContainsFunc(flags, bars) && !slices.Contains(tips, "nondeterministic_output")
 		name = strings.ToUpper(name)
-		e.versioned = e.versioned && !slices.Contains(elsewhere, name)
+		e.versioned = e.versioned && !slices.Contains(never, name)
 		e.writes = slices.Contains(flags, "write")
-		e.blind = e.writes && overwrites(fields[8])
 		t[name] = e
 	}
 	return t
 }
 
-// overwrites tells whether all keys of a command are overwritten (Redis' documentation, "Command key specifications").
-func overwrites(specs any) bool {
-	all, _ := specs.([]any)
-	for _, one := range all {
-		fields, _ := one.([]any)
-		at := slices.Index(fields, any("flags"))
-		if at < 0 || at+1 >= len(fields) {
-			return false
-		}
-		flags := texts(fields[at+1])
-		if !slices.Contains(flags, "OW") || slices.Contains(flags, "variable_flags") {
-			return false
+// both has what two servers mean the same by.
+func (t table) both(u table) table {
+	common := table{}
+	for name, e := range t {
+		if u[name] == e {
+			common[name] = e
 		}
 	}
-	return len(all) > 0
+	return common
 }
 
 // uses are a command's keys; ok: it can be versioned.
@@ -76,10 +69,18 @@ func (t table) uses(c *command) (e entry, keys []string, ok bool) {
 	for at := e.first; at <= last; at += e.step {
 		keys = append(keys, string(c.words[at]))
 	}
-	if c.name() == "SET" && len(c.words) == 3 { // its options are what looks at the value
-		e.blind = true
-	}
 	return e, keys, true
+}
+
+// blind tells whether a command sets its keys, whatever they hold.
+func blind(c *command) bool {
+	switch c.name() {
+	case "SET":
+		return len(c.words) == 3 // its options are what looks
+	case "MSET":
+		return len(c.words)%2 == 1
+	}
+	return false
 }
 
 func texts(v any) (all []string) {

@@ -172,7 +172,9 @@ func (r Redis) Begin(ctx context.Context, client net.Conn, from Sessions) (*Begu
 		case words[0] == "HELLO":
 			b.Version, _ = strconv.Atoi(words[1]) // what is no number the server has refused
 		case words[0] == "SELECT":
-			b.DB, _ = strconv.Atoi(words[1])
+			if n, err := strconv.Atoi(words[1]); err == nil { // else the server has refused it
+				b.DB = n
+			}
 		}
 	}
 	return b, nil
