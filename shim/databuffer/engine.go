@@ -121,12 +121,18 @@ func (e *engine) process(ctx context.Context, r *running) error {
 		"--dir", dir, "--loglevel", "warning", "--daemonize", "no")
 	cmd.Env = []string{}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL} // with a daemon that is killed
-	ended := make(chan error, 1)
+	started, ended := make(chan error, 1), make(chan error, 1)
 	go func() {
 		// The thread that starts the process has to live as long as it does (prctl(2), PR_SET_PDEATHSIG).
 		runtime.LockOSThread()
-		ended <- cmd.Run()
+		err := cmd.Start()
+		if started <- err; err == nil {
+			ended <- cmd.Wait()
+		}
 	}()
+	if err := <-started; err != nil {
+		return fmt.Errorf("starting the node's own Redis: %w", err)
+	}
 	err = answers(ctx, r.socket)
 	if err == nil {
 		err = r.learn(ctx, cmd.Process.Pid)
