@@ -116,6 +116,9 @@ func (l *Local) takeOver(c Container) (*run, error) {
 	if err != nil {
 		return nil, err
 	}
+	if m.Closed {
+		return nil, errors.New("its program may be at work on a request before its turn, of which nobody knows any more")
+	}
 	inputs, err := l.tree.inputs(c.ID())
 	if err != nil {
 		return nil, err
@@ -128,7 +131,7 @@ func (l *Local) takeOver(c Container) (*run, error) {
 		return nil, err
 	}
 	in := l.addRun(c.ID(), c.Function(), m.Port, m.Job)
-	in.needs, in.closed = n, m.Closed
+	in.needs = n
 	in.at.Address, in.ready = netip.AddrPortFrom(c.Address(), uint16(m.Port)), true
 	l.serve(in.instance)
 	return in, nil
