@@ -177,7 +177,6 @@ func (s *session) command(ctx context.Context, c *command) error {
 	case errors.Is(err, errSettling):
 		select {
 		case <-a.Turn():
-			err = errTurn
 		case <-a.Squashed():
 		case <-ctx.Done():
 			return ctx.Err()

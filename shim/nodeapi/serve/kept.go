@@ -42,9 +42,9 @@ type keeping struct {
 	close        context.CancelFunc
 	offering     sync.WaitGroup // goroutines
 
-	mu     sync.Mutex
-	open   map[*kept]bool // connections
-	empty  chan struct{}  // if somebody waits until there are none
+	mu    sync.Mutex
+	open  map[*kept]bool // connections
+	empty chan struct{}  // if somebody waits until there are none
 }
 
 func keep(l net.Listener, path string, takenOver func() bool) (*keeping, error) {
