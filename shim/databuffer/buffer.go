@@ -123,7 +123,7 @@ func (b *Buffer) copyOf(a *attempt.Attempt, s *Store) (*copied, error) {
 	if err != nil {
 		return nil, errors.Join(errWait, err)
 	}
-	c := &copied{store: s.client, own: own, metrics: b.config.Metrics, keys: map[string]*key{}, dirty: map[*session]bool{}}
+	c := &copied{store: s.client, own: own, metrics: b.config.Metrics, keys: map[string]*key{}, dirty: map[*passing]bool{}}
 	if !a.Affect(c) {
 		own.give()
 		if a.InTurn() {

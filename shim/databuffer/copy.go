@@ -57,7 +57,7 @@ type copied struct {
 	keys  map[string]*key
 	size  int
 	over  bool              // the turn has come, or never will
-	dirty map[*session]bool // of which a transaction is open
+	dirty map[*passing]bool // of which a transaction is open
 }
 
 // key is one of which there is a copy, or which was written without a look at it.

@@ -170,11 +170,3 @@ func passReply(to *bufio.Writer, in *bufio.Reader) (pushed bool, err error) {
 func failed(why string) []byte {
 	return fmt.Appendf(nil, "-ERR %s\r\n", strings.NewReplacer("\r", " ", "\n", " ").Replace(why))
 }
-
-func appendCommand(to []byte, words ...string) []byte {
-	to = fmt.Appendf(to, "*%d\r\n", len(words))
-	for _, word := range words {
-		to = fmt.Appendf(to, "$%d\r\n%s\r\n", len(word), word)
-	}
-	return to
-}

@@ -15,6 +15,7 @@ import (
 
 	"github.com/headstart-mesh/headstart/shim/attempt"
 	"github.com/headstart-mesh/headstart/shim/nodeapi/serve"
+	"github.com/headstart-mesh/headstart/shim/session"
 )
 
 // Session is a program's, whose start-up is over: it is logged in.
@@ -42,8 +43,8 @@ var opening = map[string]bool{"SUBSCRIBE": true, "PSUBSCRIBE": true, "SSUBSCRIBE
 	"SUNSUBSCRIBE": true, "MONITOR": true, "SYNC": true, "PSYNC": true, "RESET": true, "HELLO": true, "AUTH": true, "SELECT": true,
 	"CLIENT REPLY": true}
 
-// session is one at work. It belongs to the goroutine of run, but for what passes replies on.
-type session struct {
+// passing is a session at work. It belongs to the goroutine of run, but for what passes replies on.
+type passing struct {
 	Session
 	buffer *Buffer
 	in     *bufio.Reader // of the program
@@ -81,7 +82,7 @@ type ahead struct {
 // Pass passes a session's commands and replies on, until one of the two ends or ctx does.
 func (b *Buffer) Pass(ctx context.Context, of Session) {
 	ctx, cancel := context.WithCancel(ctx)
-	s := &session{Session: of, buffer: b, in: bufio.NewReaderSize(&prefixed{of.Unread, of.Client}, lineMost), out: bufio.NewWriterSize(of.Server, lineMost),
+	s := &passing{Session: of, buffer: b, in: bufio.NewReaderSize(&prefixed{of.Unread, of.Client}, lineMost), out: bufio.NewWriterSize(of.Server, lineMost),
 		to: bufio.NewWriterSize(of.Client, lineMost), open: map[string]bool{}}
 	s.settled = sync.NewCond(&s.mu)
 	cut := func() { _, _ = of.Client.Close(), of.Server.Close() } // what is at work with them ends
@@ -114,7 +115,7 @@ func (p *prefixed) Read(b []byte) (int, error) {
 }
 
 // replies passes on what the store says.
-func (s *session) replies() {
+func (s *passing) replies() {
 	in := bufio.NewReaderSize(s.Server, lineMost)
 	var err error
 	for err == nil {
@@ -141,7 +142,7 @@ func (s *session) replies() {
 }
 
 // run passes on what the program says.
-func (s *session) run(ctx context.Context) error {
+func (s *passing) run(ctx context.Context) error {
 	for {
 		if s.in.Buffered() == 0 {
 			if err := s.out.Flush(); err != nil {
@@ -159,7 +160,7 @@ func (s *session) run(ctx context.Context) error {
 }
 
 // command passes one on: to the copies before the turn of what the program works on, or else to the store, when it is its turn.
-func (s *session) command(ctx context.Context, c *command) error {
+func (s *passing) command(ctx context.Context, c *command) error {
 	a := s.buffer.config.Current(s.Instance)
 	if a == nil || a.InTurn() {
 		s.buffer.config.Metrics.inTurn.Inc()
@@ -202,7 +203,7 @@ func (s *session) command(ctx context.Context, c *command) error {
 }
 
 // turn waits until what the instance does may have effects. A program that does not wait for that has left.
-func (s *session) turn(ctx context.Context) error {
+func (s *passing) turn(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer serve.OnLeft(serve.WithConnection(ctx, s.Client), cancel)()
@@ -210,7 +211,7 @@ func (s *session) turn(ctx context.Context) error {
 }
 
 // ask sends a command to the store.
-func (s *session) ask(c *command) error {
+func (s *passing) ask(c *command) error {
 	name := c.name()
 	switch {
 	case name == "SYNC" || name == "PSYNC":
@@ -241,7 +242,7 @@ func note(open map[string]bool, name string) {
 }
 
 // refuse answers a command with an error.
-func (s *session) refuse(c *command, why string) error {
+func (s *passing) refuse(c *command, why string) error {
 	if err := c.passRest(bufio.NewWriter(io.Discard), s.in); err != nil {
 		return err
 	}
@@ -249,7 +250,7 @@ func (s *session) refuse(c *command, why string) error {
 }
 
 // settle waits until the store owes the program no more replies.
-func (s *session) settle() error {
+func (s *passing) settle() error {
 	if err := s.out.Flush(); err != nil {
 		return err
 	}
@@ -262,7 +263,7 @@ func (s *session) settle() error {
 }
 
 // say says something to the program, when the store owes it no more replies.
-func (s *session) say(what []byte) error {
+func (s *passing) say(what []byte) error {
 	if err := s.settle(); err != nil {
 		return err
 	}
@@ -275,7 +276,7 @@ func (s *session) say(what []byte) error {
 }
 
 // askCopies has a command work on copies.
-func (s *session) askCopies(ctx context.Context, a *attempt.Attempt, c *command) error {
+func (s *passing) askCopies(ctx context.Context, a *attempt.Attempt, c *command) error {
 	if a.IsSquashed() {
 		return errEngine
 	}
@@ -319,7 +320,7 @@ func (s *session) askCopies(ctx context.Context, a *attempt.Attempt, c *command)
 }
 
 // waits is why a command waits for its turn. A transaction cannot go on at the store.
-func (s *session) waits(of *copied) error {
+func (s *passing) waits(of *copied) error {
 	if s.ahead != nil && s.ahead.of == of && len(s.ahead.open) > 0 {
 		return errEngine
 	}
@@ -327,7 +328,7 @@ func (s *session) waits(of *copied) error {
 }
 
 // copies returns what the engine replies.
-func (s *session) copies(ctx context.Context, a *attempt.Attempt, of *copied, c *command, keys []string, writes bool) (reply []byte, err error) {
+func (s *passing) copies(ctx context.Context, a *attempt.Attempt, of *copied, c *command, keys []string, writes bool) (reply []byte, err error) {
 	of.mu.Lock()
 	defer of.mu.Unlock()
 	switch {
@@ -406,7 +407,7 @@ func (b *bounded) Write(p []byte) (int, error) {
 }
 
 // connect opens a connection to copies.
-func (s *session) connect(of *copied) error {
+func (s *passing) connect(of *copied) error {
 	s.leave()
 	conn, err := net.DialTimeout("unix", of.own.of.socket, ownTimeout)
 	if err != nil {
@@ -418,7 +419,7 @@ func (s *session) connect(of *copied) error {
 		says = append(says, []string{"HELLO", strconv.Itoa(s.Protocol)})
 	}
 	for _, words := range says {
-		reply, err := a.ask(appendCommand(nil, words...))
+		reply, err := a.ask(session.AppendCommand(nil, words...))
 		if err == nil && reply[0] == '-' {
 			err = errors.New(string(reply))
 		}
@@ -431,7 +432,7 @@ func (s *session) connect(of *copied) error {
 }
 
 // leave closes the connection to copies.
-func (s *session) leave() {
+func (s *passing) leave() {
 	if s.ahead != nil {
 		_ = s.ahead.Close() // nothing of it is wanted
 		s.ahead = nil

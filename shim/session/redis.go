@@ -78,7 +78,7 @@ func (r Redis) logIn(conn net.Conn, s Start) ([][]byte, error) {
 	}
 	var out []byte
 	for _, words := range own {
-		out = appendCommand(out, words...)
+		out = AppendCommand(out, words...)
 	}
 	replies, err := exchange(conn, append(out, s...), len(own)+commands(s))
 	for _, reply := range replies[:min(len(own), len(replies))] {
@@ -315,18 +315,18 @@ func (r Redis) role(words []string) (said []byte, is role) {
 				kept, rest = append(kept, option), rest[1:] // the server says that it is wrong
 			}
 		}
-		return appendCommand(nil, kept...), startUp
+		return AppendCommand(nil, kept...), startUp
 	case words[0] == "AUTH" && (len(words) == 2 || len(words) == 3 && r.own(words[1])):
 		return nil, ownUser
 	case words[0] == "AUTH" && len(words) == 3:
 		return nil, otherUser
 	case words[0] == "SELECT" && len(words) == 2, words[0] == "READONLY":
-		return appendCommand(nil, words...), startUp
+		return AppendCommand(nil, words...), startUp
 	case words[0] == "CLIENT" && len(words) > 1:
 		words[1] = strings.ToUpper(words[1])
 		// Not ID: a driver that is given a session's number has to get that session.
 		if slices.Contains([]string{"SETINFO", "SETNAME", "MAINT_NOTIFICATIONS"}, words[1]) {
-			return appendCommand(nil, words...), startUp
+			return AppendCommand(nil, words...), startUp
 		}
 	}
 	return nil, notStartUp

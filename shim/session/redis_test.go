@@ -51,7 +51,7 @@ func startFakeRedis(t *testing.T) *fakeRedis {
 }
 
 // command is one as a client writes it.
-func command(line string) []byte { return appendCommand(nil, strings.Fields(line)...) }
+func command(line string) []byte { return AppendCommand(nil, strings.Fields(line)...) }
 
 func startOf(lines ...string) (s Start) {
 	for _, line := range lines {

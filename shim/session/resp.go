@@ -31,8 +31,8 @@ var (
 	lineEnd = []byte("\r\n")
 )
 
-// appendCommand appends a command as it is sent, and as a Start has it.
-func appendCommand(to []byte, words ...string) []byte {
+// AppendCommand appends a command as it is sent, and as a Start has it.
+func AppendCommand(to []byte, words ...string) []byte {
 	to = fmt.Appendf(to, "*%d\r\n", len(words))
 	for _, word := range words {
 		to = fmt.Appendf(to, "$%d\r\n%s\r\n", len(word), word)
