@@ -25,7 +25,8 @@ func stateful(name, destination string, command ...string) testbed.Function {
 	return f
 }
 
-// Functions that write a store run ahead: others see what they write in its turn, and all of it once, whoever else writes meanwhile.
+// Functions that write a store run ahead: others see what they write when it is its turn, all of it once, also if they
+// write the same meanwhile.
 func TestAWorkflowRunsAheadOnAStore(t *testing.T) {
 	deploy(t, speculative("state-slow"))
 	deploy(t, stateful("state-go", "sessions"))

@@ -9,7 +9,7 @@ import (
 )
 
 // code is compiled jq. What it is run with may be in use elsewhere at the same time, and is as large as it likes. gojq itself
-// writes every part of its arguments anew before it runs, to have numbers in a form that Decode gives them already. So they
+// writes every part of its arguments again before it runs, to have numbers in a form that Decode gives them already. So they
 // are behind one value that means nothing to it, and functions bring them.
 type code struct{ compiled *gojq.Code }
 
