@@ -57,6 +57,7 @@ test: setup build test-unit
 	@echo "· tests with other programs" >&2
 	HEADSTART_NEIGHBOUR=$$(e2e/replicas/neighbour.sh $(CURDIR)/out/neighbour) && export HEADSTART_NEIGHBOUR && \
 	e2e/failures.sh $(GO) test -count=1 -p 1 -timeout 10m -tags integration $(addprefix ./,$(INTEGRATION_TESTS))
+	HEADSTART_SCHEDULES=100000 $(GO) test -count=1 -run TestRunningAheadChangesNothing ./shim/workflow
 	@$(MAKE) --no-print-directory test-trust
 
 ## test-trust: the tests that play an attacker, into out/trust.json; a part of `make test` (root)
@@ -95,6 +96,9 @@ CRASHES ?= 10000
 # How many sessions tenants open while servers and the daemon are killed: 40 minutes.
 HANDOVERS ?= 100000
 
+# How many random runs of workflows are compared with what they come to in turn: half an hour.
+SCHEDULES ?= 1000000
+
 ## soak: requests through real daemons while everything around them fails; SOAK_DURATION=8h, SOAK_SEED=7 (root)
 soak: setup build
 	@echo "· building the daemon with the race detector" >&2
@@ -102,6 +106,7 @@ soak: setup build
 	$(GO) test -v -count=1 -timeout 0 -tags integration ./e2e/soak -args -node $(BIN)/headstart-node-race -duration $(SOAK_DURATION) -seed $(SOAK_SEED)
 	HEADSTART_CRASHES=$(CRASHES) $(GO) test -v -count=1 -timeout 0 -tags integration \
 		-run 'TestKilledDaemons|TestKilledNodes|TestPowerCuts|TestSimulation|TestTheProtocol' ./shim/objects ./shim/writeback
+	HEADSTART_SCHEDULES=$(SCHEDULES) $(GO) test -v -count=1 -timeout 0 -run TestRunningAheadChangesNothing ./shim/workflow
 	$(GO) test -v -count=1 -timeout 0 -tags integration ./e2e/connections/tenants -args -handovers $(HANDOVERS)
 
 # How long each target is fuzzed. What is found is kept in the package's testdata/fuzz, and is a test from then on.
@@ -173,7 +178,7 @@ bench-cache: setup build
 bench-connections: setup build
 	@exec $(BIN)/bench-connections $(BENCH_OPTIONS)
 
-## bench-speculation: measure what it is worth that workflows run ahead, into out/bench (root; 25 minutes)
+## bench-speculation: measure what it is worth that workflows run ahead, into out/bench (root; 20 minutes)
 bench-speculation: setup build
 	@exec $(BIN)/bench-speculation $(BENCH_OPTIONS)
 

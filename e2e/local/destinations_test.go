@@ -75,6 +75,7 @@ func (d *destinations) plan(c testbed.Config) (err error) {
 	redis("sessions-inside", "sandbox", "", redisPort)
 	redis("cache", "node", "", redisPort)
 	d.add("direct", fmt.Sprintf("origin: node, unused: 1, tcp: {address: '%s:%d'}", d.address, postgresPort))
+	d.add("web", fmt.Sprintf("origin: node, namespaces: [default], tcp: {address: '%s:%d'}", d.address, testbed.StorePort))
 	d.add("others", fmt.Sprintf("namespaces: [bank], tcp: {address: '%s:%d'}", d.address, postgresPort))
 	d.add("lost", "origin: node, postgres: {address: 'db.invalid:5432', user: app}")
 	d.secrets = map[string]string{"app": "password = " + serverPassword + "\n",

@@ -87,6 +87,26 @@ func TestAWorkflow(t *testing.T) {
 	}
 }
 
+// A workflow calls a server that is no function's, if the operator lists it: here the S3 server, which wants to know who asks. What the
+// operator does not list is not asked.
+func TestAWorkflowCallsAServerOfTheOperators(t *testing.T) {
+	deployWorkflow(t, "wf-outside", `  - asked:
+      try:
+      - ask: { call: http, with: { method: get, endpoint: '`+bed.S3.Endpoint+`/' } }
+      catch:
+        as: error
+        do:
+        - say: { set: { status: '${ $error.status }', where: '${ $error.instance }' } }
+`)
+	deployWorkflow(t, "wf-nobody", "  - ask: { call: http, with: { method: get, endpoint: 'http://169.254.169.254/latest' } }\n")
+	for name, want := range map[string]string{"wf-outside": `{"status":403,`, "wf-nobody": "no destination of namespace default"} {
+		a, err := call{function: name}.do(t.Context())
+		if err != nil || !strings.Contains(string(a.body), want) {
+			t.Errorf("%s: %d %s, %v", name, a.status, a.body, err)
+		}
+	}
+}
+
 // A workflow that is applied again is another one at once, and one that is deleted is none.
 func TestAWorkflowChanges(t *testing.T) {
 	deployWorkflow(t, "wf-changes", "  - one: { set: { is: first } }\n")

@@ -20,6 +20,7 @@ import (
 	"github.com/headstart-mesh/headstart/e2e/prefetch"
 	"github.com/headstart-mesh/headstart/e2e/result"
 	"github.com/headstart-mesh/headstart/e2e/routing"
+	"github.com/headstart-mesh/headstart/e2e/speculation"
 )
 
 // tables are what a page can have, by name. path is that of the results, as a link in the page.
@@ -34,6 +35,7 @@ var tables = map[string]struct {
 	"prefetch":       {"prefetch.json", parts(prefetch.Table, prefetch.Limits, func(p map[string]prefetch.Part) result.Summary { return prefetch.Results(p).Summary() })},
 	"cache":          {"cache.json", parts(cache.Table, cache.Limits, func(p map[string]cache.Part) result.Summary { return cache.Results(p).Summary() })},
 	"connections":    {"connections.json", parts(connections.Table, connections.Limits, func(p map[string]connections.Part) result.Summary { return connections.Results(p).Summary() })},
+	"speculation":    {"speculation.json", parts(cache.Table, speculation.Limits, func(p map[string]speculation.Part) result.Summary { return speculation.Results(p).Summary() })},
 	"routing":        {"routing.json", parts(routing.Table, routing.Limits, func(p map[string]routing.Part) result.Summary { return routing.Results(p).Summary() })},
 }
 

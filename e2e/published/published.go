@@ -22,6 +22,7 @@ var sources = map[string]string{
 	"routing.json":     "bench/routing.json",
 	"cache.json":       "bench/cache.json",
 	"connections.json": "bench/connections.json",
+	"speculation.json": "bench/speculation.json",
 }
 
 // Take copies the results that out has into dir, and returns their names. Results that are of no

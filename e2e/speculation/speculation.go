@@ -14,9 +14,10 @@ import (
 	"github.com/headstart-mesh/headstart/e2e/result"
 )
 
-// The parts: one request at a time, to functions that run, and to functions of which none does.
+// The parts: one request at a time, to functions that run; requests that come at random; and one at a time to functions of which none runs.
 const (
 	Latency = "latency"
+	Load    = "load"
 	Cold    = "cold"
 )
 
@@ -25,6 +26,8 @@ const (
 	SequentialVsPlain = "sequential_vs_plain"
 	OfIdeal           = "of_ideal_%d"
 	Speedup           = "speedup_%d"
+	P99Ratio          = "p99_ratio_90"
+	GoodputRatio      = "goodput_ratio"
 	ColdSpeedup       = "cold_speedup"
 )
 
@@ -37,7 +40,8 @@ var Limits = []result.Limit{
 	{Name: fmt.Sprintf(OfIdeal, 100), Limit: 0.7, AtLeast: true}, {Name: fmt.Sprintf(OfIdeal, 90), Limit: 0.65, AtLeast: true},
 	{Name: fmt.Sprintf(OfIdeal, 50), Limit: 0.6, AtLeast: true},
 	{Name: fmt.Sprintf(Speedup, 100), Limit: 4, AtLeast: true}, {Name: fmt.Sprintf(Speedup, 90), Limit: 3.3, AtLeast: true},
-	{Name: fmt.Sprintf(Speedup, 50), Limit: 1.8, AtLeast: true}, {Name: ColdSpeedup, Limit: 2.5, AtLeast: true},
+	{Name: fmt.Sprintf(Speedup, 50), Limit: 1.8, AtLeast: true},
+	{Name: P99Ratio, Limit: 0.6}, {Name: GoodputRatio, Limit: 0.9, AtLeast: true}, {Name: ColdSpeedup, Limit: 2.5, AtLeast: true},
 }
 
 // App is an application of FaaSChain, created again: the paper tells how many functions and branches the applications have on average

@@ -23,7 +23,7 @@ import (
 
 // The ports of the S3 server and of Redis.
 const (
-	storePort = 7070
+	StorePort = 7070
 	redisPort = 7071
 )
 
@@ -52,7 +52,7 @@ func planFor(c Config) (plan, error) {
 
 func namespaceOf(name string) string { return name + "-store" }
 
-func (p plan) endpoint() netip.AddrPort { return netip.AddrPortFrom(p.store, storePort) }
+func (p plan) endpoint() netip.AddrPort { return netip.AddrPortFrom(p.store, StorePort) }
 
 func (p plan) redis() netip.AddrPort { return netip.AddrPortFrom(p.store, redisPort) }
 

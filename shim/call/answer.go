@@ -3,6 +3,7 @@ package call
 import (
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"runtime/debug"
 
@@ -42,6 +43,34 @@ func Do(ingress http.Handler, r *http.Request, keep Keep) Answer {
 	}
 	if w.Status == 0 {
 		w.Status = http.StatusOK // net/http's own default
+	}
+	return w.Answer
+}
+
+// hopByHop are headers that are for the next hop alone (RFC 9110, section 7.6.1), which is a server here, and not the author's.
+var hopByHop = []string{"Connection", "Keep-Alive", "Proxy-Authenticate", "Proxy-Authorization", "Proxy-Connection", "Te", "Upgrade"}
+
+// errSwitches: whoever switches protocols has no answer.
+var errSwitches = errors.New("the server switches to another protocol")
+
+// Send sends a request to a server that is no function, and waits for its answer. What only nodes and gateways say it does not say.
+func Send(to http.RoundTripper, r *http.Request, keep Keep) Answer {
+	clean(r.Header)
+	for _, name := range hopByHop {
+		r.Header.Del(name)
+	}
+	w := &recorder{Answer: Answer{Header: http.Header{}}, keep: keep}
+	resp, err := to.RoundTrip(r)
+	if err == nil {
+		defer resp.Body.Close()
+		w.Answer.Header, w.Status = resp.Header, resp.StatusCode
+		if err = errSwitches; w.Status >= http.StatusOK {
+			_, err = io.Copy(w, resp.Body)
+		}
+	}
+	if err != nil && w.Answer.Failed == nil && !w.Cut {
+		w.Answer.Failed = problem.New(http.StatusBadGateway, "DestinationFailed", "",
+			fmt.Sprintf("the server %.100q is not reached, or its answer broke off", r.URL.Host))
 	}
 	return w.Answer
 }

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/http"
 	"net/netip"
 	"os"
 	"slices"
@@ -41,8 +42,9 @@ type destination struct {
 	secrets *os.Root // nil: the node has none
 	rule    address.Rule
 	port    uint16
-	tls     *tls.Config // nil: without
-	err     error       // it cannot be used as it is configured
+	tls     *tls.Config     // nil: without
+	err     error           // it cannot be used as it is configured
+	http    *http.Transport // nil: workflows send it no requests
 	denials denials
 
 	// lookUp asks name servers.
@@ -69,6 +71,7 @@ func newDestination(c *nodeapi.Destination, secrets *os.Root) *destination {
 		d.at[a.Unmap()] = time.Now()
 	}
 	if c.GetTls() == nil {
+		d.openHTTP()
 		return d
 	}
 	d.tls = &tls.Config{ServerName: cmp.Or(c.GetTls().GetServerName(), host), MinVersion: tls.VersionTLS12}
@@ -76,8 +79,10 @@ func newDestination(c *nodeapi.Destination, secrets *os.Root) *destination {
 		d.tls.RootCAs = x509.NewCertPool()
 		if !d.tls.RootCAs.AppendCertsFromPEM([]byte(roots)) {
 			d.err = errors.New("its TLS roots hold no certificate")
+			return d
 		}
 	}
+	d.openHTTP()
 	return d
 }
 

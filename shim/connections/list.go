@@ -60,6 +60,11 @@ func openList(secretsDir, path string, renew func(string)) (*list, error) {
 }
 
 func (l *list) close() {
+	l.mu.Lock()
+	for _, d := range l.all {
+		d.closeHTTP()
+	}
+	l.mu.Unlock()
 	if l.secrets != nil {
 		_ = l.secrets.Close() // it was only read from
 	}
@@ -81,7 +86,7 @@ func (l *list) read() error {
 func (l *list) replace(now []*nodeapi.Destination) {
 	l.mu.Lock()
 	next := make(map[string]*destination, len(now))
-	var other []string
+	var gone []*destination
 	for _, c := range now {
 		name := c.GetName()
 		if before := l.all[name]; before != nil && proto.Equal(before.config, c) {
@@ -92,15 +97,16 @@ func (l *list) replace(now []*nodeapi.Destination) {
 	}
 	for name, before := range l.all {
 		if next[name] != before {
-			other = append(other, name)
+			gone = append(gone, before)
 		}
 	}
 	l.all = next
 	close(l.came)
 	l.came = make(chan struct{})
 	l.mu.Unlock()
-	for _, name := range other {
-		l.renew(name)
+	for _, d := range gone {
+		d.closeHTTP()
+		l.renew(d.config.GetName())
 	}
 }
 
@@ -156,6 +162,7 @@ func (l *list) look(ctx context.Context, used map[string]bool) (m *nodeapi.Desti
 		looks.Go(func() error {
 			saw, wrong := d.look(ctx, used[name])
 			if saw == renewed {
+				d.closeHTTP()
 				l.renew(name)
 			}
 			mu.Lock()

@@ -1,4 +1,4 @@
-// Package curator does with the objects and volumes of a node what the operator asks for.
+// Package curator does with the objects and volumes of a node what the operator asks for, and says what the node has learned.
 package curator
 
 import (
@@ -34,6 +34,8 @@ const (
 	// entriesMost is how many entries a message has, and textMost how many bytes each of their texts has, of which
 	// stores and clients choose some: a message stays below the 4 MiB that gRPC takes.
 	entriesMost = 256
+	// recordsMost is how many records of workflows a message has: the longest have some 100 KB.
+	recordsMost = 16
 	textMost    = 2 << 10
 )
 
@@ -53,11 +55,15 @@ type Volumes interface {
 // Learned is what the node has learned of functions, by their names; empty: of all.
 type Learned func(function string) map[string][]learn.Template
 
+// Records are what has come of the runs of workflows: of those of a namespace, or of one; empty: of all.
+type Records func(namespace, name string) []*nodeapi.WorkflowRecord
+
 // Curator answers calls. Its methods may be called at the same time.
 type Curator struct {
 	objects *objects.Cache
 	volumes Volumes
 	learned Learned
+	records Records
 	log     *slog.Logger
 
 	ctx    context.Context
@@ -67,8 +73,8 @@ type Curator struct {
 }
 
 // New returns a curator, which has to be closed.
-func New(o *objects.Cache, v Volumes, l Learned, log *slog.Logger) *Curator {
-	c := &Curator{objects: o, volumes: v, learned: l, log: log}
+func New(o *objects.Cache, v Volumes, l Learned, r Records, log *slog.Logger) *Curator {
+	c := &Curator{objects: o, volumes: v, learned: l, records: r, log: log}
 	c.calls.SetLimit(callsMost)
 	c.ctx, c.cancel = context.WithCancel(context.Background())
 	return c
@@ -93,11 +99,16 @@ func (c *Curator) Call(m *nodeapi.CacheCall, answer func(*nodeapi.CacheAnswer)) 
 		ctx, cancel := context.WithTimeout(c.ctx, callTimeout)
 		defer cancel()
 		entries, err := c.do(ctx, m)
-		if m.GetVerb() != nodeapi.CacheVerb_CACHE_VERB_LIST && m.GetVerb() != nodeapi.CacheVerb_CACHE_VERB_ADVISE {
+		most := entriesMost
+		switch m.GetVerb() {
+		case nodeapi.CacheVerb_CACHE_VERB_LIST, nodeapi.CacheVerb_CACHE_VERB_ADVISE: // which change nothing
+		case nodeapi.CacheVerb_CACHE_VERB_WORKFLOWS:
+			most = recordsMost
+		default:
 			c.log.Info("the operator has called for what the node keeps", "verb", m.GetVerb(), "namespace", m.GetNamespace(),
 				"store", m.GetStore(), "reference", m.GetReference(), "entries", len(entries), "error", err)
 		}
-		for some := range slices.Chunk(entries, entriesMost) {
+		for some := range slices.Chunk(entries, most) {
 			answer(&nodeapi.CacheAnswer{Id: m.GetId(), Entries: some, More: true})
 		}
 		last := &nodeapi.CacheAnswer{Id: m.GetId()}
@@ -128,6 +139,12 @@ func (c *Curator) do(ctx context.Context, m *nodeapi.CacheCall) ([]*nodeapi.Cach
 		return nil, c.warm(ctx, m)
 	case nodeapi.CacheVerb_CACHE_VERB_ADVISE:
 		return c.advise(m), nil
+	case nodeapi.CacheVerb_CACHE_VERB_WORKFLOWS:
+		var entries []*nodeapi.CacheEntry
+		for _, record := range c.records(m.GetNamespace(), m.GetReference()) {
+			entries = append(entries, &nodeapi.CacheEntry{Workflow: record})
+		}
+		return entries, nil
 	}
 	var held []objects.Held
 	var err error

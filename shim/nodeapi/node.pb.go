@@ -99,6 +99,8 @@ const (
 	CacheVerb_CACHE_VERB_WARM CacheVerb = 6
 	// Say what has been learned of functions.
 	CacheVerb_CACHE_VERB_ADVISE CacheVerb = 7
+	// Say what has come of the runs of workflows. A reference is the name of one.
+	CacheVerb_CACHE_VERB_WORKFLOWS CacheVerb = 8
 )
 
 // Enum value maps for CacheVerb.
@@ -112,6 +114,7 @@ var (
 		5: "CACHE_VERB_VERIFY",
 		6: "CACHE_VERB_WARM",
 		7: "CACHE_VERB_ADVISE",
+		8: "CACHE_VERB_WORKFLOWS",
 	}
 	CacheVerb_value = map[string]int32{
 		"CACHE_VERB_UNSPECIFIED": 0,
@@ -122,6 +125,7 @@ var (
 		"CACHE_VERB_VERIFY":      5,
 		"CACHE_VERB_WARM":        6,
 		"CACHE_VERB_ADVISE":      7,
+		"CACHE_VERB_WORKFLOWS":   8,
 	}
 )
 
@@ -2248,7 +2252,9 @@ type CacheEntry struct {
 	// What is wrong with it, or why it is not there.
 	Problem string `protobuf:"bytes,10,opt,name=problem,proto3" json:"problem,omitempty"`
 	// With CACHE_VERB_ADVISE: reference is a template of headstart.dev/input.
-	Advice        *Advice `protobuf:"bytes,240,opt,name=advice,proto3" json:"advice,omitempty"`
+	Advice *Advice `protobuf:"bytes,240,opt,name=advice,proto3" json:"advice,omitempty"`
+	// With CACHE_VERB_WORKFLOWS, and nothing else.
+	Workflow      *WorkflowRecord `protobuf:"bytes,270,opt,name=workflow,proto3" json:"workflow,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2360,6 +2366,339 @@ func (x *CacheEntry) GetAdvice() *Advice {
 	return nil
 }
 
+func (x *CacheEntry) GetWorkflow() *WorkflowRecord {
+	if x != nil {
+		return x.Workflow
+	}
+	return nil
+}
+
+// WorkflowRecord is what has come of a workflow's runs since the node knows its document.
+type WorkflowRecord struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// namespace/name
+	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	Runs int64  `protobuf:"varint,2,opt,name=runs,proto3" json:"runs,omitempty"`
+	// Those of them that ended with an error.
+	Failed int64         `protobuf:"varint,3,opt,name=failed,proto3" json:"failed,omitempty"`
+	Steps  []*StepRecord `protobuf:"bytes,4,rep,name=steps,proto3" json:"steps,omitempty"`
+	// The newest runs, the newest in front.
+	Recent        []*RunRecord `protobuf:"bytes,5,rep,name=recent,proto3" json:"recent,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *WorkflowRecord) Reset() {
+	*x = WorkflowRecord{}
+	mi := &file_node_proto_msgTypes[22]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WorkflowRecord) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WorkflowRecord) ProtoMessage() {}
+
+func (x *WorkflowRecord) ProtoReflect() protoreflect.Message {
+	mi := &file_node_proto_msgTypes[22]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WorkflowRecord.ProtoReflect.Descriptor instead.
+func (*WorkflowRecord) Descriptor() ([]byte, []int) {
+	return file_node_proto_rawDescGZIP(), []int{22}
+}
+
+func (x *WorkflowRecord) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *WorkflowRecord) GetRuns() int64 {
+	if x != nil {
+		return x.Runs
+	}
+	return 0
+}
+
+func (x *WorkflowRecord) GetFailed() int64 {
+	if x != nil {
+		return x.Failed
+	}
+	return 0
+}
+
+func (x *WorkflowRecord) GetSteps() []*StepRecord {
+	if x != nil {
+		return x.Steps
+	}
+	return nil
+}
+
+func (x *WorkflowRecord) GetRecent() []*RunRecord {
+	if x != nil {
+		return x.Recent
+	}
+	return nil
+}
+
+// StepRecord is what has come of one of its calls.
+type StepRecord struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Where the document has the call (JSON pointer), or the end of that if it is long.
+	Task string `protobuf:"bytes,1,opt,name=task,proto3" json:"task,omitempty"`
+	// The function, namespace/name, or the destination that is called.
+	Function string `protobuf:"bytes,2,opt,name=function,proto3" json:"function,omitempty"`
+	// Calls whose answer counts, and those of them that began before their turn.
+	Calls int64 `protobuf:"varint,3,opt,name=calls,proto3" json:"calls,omitempty"`
+	Ahead int64 `protobuf:"varint,4,opt,name=ahead,proto3" json:"ahead,omitempty"`
+	// Guesses of its answer.
+	Right int64 `protobuf:"varint,5,opt,name=right,proto3" json:"right,omitempty"`
+	Wrong int64 `protobuf:"varint,6,opt,name=wrong,proto3" json:"wrong,omitempty"`
+	// Calls before their turn that came to nothing, by why.
+	Squashed map[string]int64 `protobuf:"bytes,7,rep,name=squashed,proto3" json:"squashed,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"varint,2,opt,name=value"`
+	// How long it had worked when its turn came, in all: so much longer runs would have waited for it, but for what works at the same time.
+	Saved         *durationpb.Duration `protobuf:"bytes,8,opt,name=saved,proto3" json:"saved,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *StepRecord) Reset() {
+	*x = StepRecord{}
+	mi := &file_node_proto_msgTypes[23]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *StepRecord) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*StepRecord) ProtoMessage() {}
+
+func (x *StepRecord) ProtoReflect() protoreflect.Message {
+	mi := &file_node_proto_msgTypes[23]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use StepRecord.ProtoReflect.Descriptor instead.
+func (*StepRecord) Descriptor() ([]byte, []int) {
+	return file_node_proto_rawDescGZIP(), []int{23}
+}
+
+func (x *StepRecord) GetTask() string {
+	if x != nil {
+		return x.Task
+	}
+	return ""
+}
+
+func (x *StepRecord) GetFunction() string {
+	if x != nil {
+		return x.Function
+	}
+	return ""
+}
+
+func (x *StepRecord) GetCalls() int64 {
+	if x != nil {
+		return x.Calls
+	}
+	return 0
+}
+
+func (x *StepRecord) GetAhead() int64 {
+	if x != nil {
+		return x.Ahead
+	}
+	return 0
+}
+
+func (x *StepRecord) GetRight() int64 {
+	if x != nil {
+		return x.Right
+	}
+	return 0
+}
+
+func (x *StepRecord) GetWrong() int64 {
+	if x != nil {
+		return x.Wrong
+	}
+	return 0
+}
+
+func (x *StepRecord) GetSquashed() map[string]int64 {
+	if x != nil {
+		return x.Squashed
+	}
+	return nil
+}
+
+func (x *StepRecord) GetSaved() *durationpb.Duration {
+	if x != nil {
+		return x.Saved
+	}
+	return nil
+}
+
+type RunRecord struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The request's.
+	Id    string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	Began *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=began,proto3" json:"began,omitempty"`
+	Took  *durationpb.Duration   `protobuf:"bytes,3,opt,name=took,proto3" json:"took,omitempty"`
+	// ok, fault, or the reason of a problem; empty: the client has left.
+	Result string `protobuf:"bytes,4,opt,name=result,proto3" json:"result,omitempty"`
+	// Its calls in the order in which they came to count.
+	Path          []*RunStep           `protobuf:"bytes,5,rep,name=path,proto3" json:"path,omitempty"`
+	Saved         *durationpb.Duration `protobuf:"bytes,6,opt,name=saved,proto3" json:"saved,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RunRecord) Reset() {
+	*x = RunRecord{}
+	mi := &file_node_proto_msgTypes[24]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RunRecord) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RunRecord) ProtoMessage() {}
+
+func (x *RunRecord) ProtoReflect() protoreflect.Message {
+	mi := &file_node_proto_msgTypes[24]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RunRecord.ProtoReflect.Descriptor instead.
+func (*RunRecord) Descriptor() ([]byte, []int) {
+	return file_node_proto_rawDescGZIP(), []int{24}
+}
+
+func (x *RunRecord) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+func (x *RunRecord) GetBegan() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Began
+	}
+	return nil
+}
+
+func (x *RunRecord) GetTook() *durationpb.Duration {
+	if x != nil {
+		return x.Took
+	}
+	return nil
+}
+
+func (x *RunRecord) GetResult() string {
+	if x != nil {
+		return x.Result
+	}
+	return ""
+}
+
+func (x *RunRecord) GetPath() []*RunStep {
+	if x != nil {
+		return x.Path
+	}
+	return nil
+}
+
+func (x *RunRecord) GetSaved() *durationpb.Duration {
+	if x != nil {
+		return x.Saved
+	}
+	return nil
+}
+
+type RunStep struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Task          string                 `protobuf:"bytes,1,opt,name=task,proto3" json:"task,omitempty"`
+	Ahead         bool                   `protobuf:"varint,2,opt,name=ahead,proto3" json:"ahead,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RunStep) Reset() {
+	*x = RunStep{}
+	mi := &file_node_proto_msgTypes[25]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RunStep) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RunStep) ProtoMessage() {}
+
+func (x *RunStep) ProtoReflect() protoreflect.Message {
+	mi := &file_node_proto_msgTypes[25]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RunStep.ProtoReflect.Descriptor instead.
+func (*RunStep) Descriptor() ([]byte, []int) {
+	return file_node_proto_rawDescGZIP(), []int{25}
+}
+
+func (x *RunStep) GetTask() string {
+	if x != nil {
+		return x.Task
+	}
+	return ""
+}
+
+func (x *RunStep) GetAhead() bool {
+	if x != nil {
+		return x.Ahead
+	}
+	return false
+}
+
 // Advice is what a node has learned of a function's reads.
 type Advice struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -2378,7 +2717,7 @@ type Advice struct {
 
 func (x *Advice) Reset() {
 	*x = Advice{}
-	mi := &file_node_proto_msgTypes[22]
+	mi := &file_node_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2390,7 +2729,7 @@ func (x *Advice) String() string {
 func (*Advice) ProtoMessage() {}
 
 func (x *Advice) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[22]
+	mi := &file_node_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2403,7 +2742,7 @@ func (x *Advice) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Advice.ProtoReflect.Descriptor instead.
 func (*Advice) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{22}
+	return file_node_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *Advice) GetFunction() string {
@@ -2459,7 +2798,7 @@ type Keeps struct {
 
 func (x *Keeps) Reset() {
 	*x = Keeps{}
-	mi := &file_node_proto_msgTypes[23]
+	mi := &file_node_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2471,7 +2810,7 @@ func (x *Keeps) String() string {
 func (*Keeps) ProtoMessage() {}
 
 func (x *Keeps) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[23]
+	mi := &file_node_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2484,7 +2823,7 @@ func (x *Keeps) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Keeps.ProtoReflect.Descriptor instead.
 func (*Keeps) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{23}
+	return file_node_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *Keeps) GetVolumes() []*KeptVolume {
@@ -2534,7 +2873,7 @@ type KeptVolume struct {
 
 func (x *KeptVolume) Reset() {
 	*x = KeptVolume{}
-	mi := &file_node_proto_msgTypes[24]
+	mi := &file_node_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2546,7 +2885,7 @@ func (x *KeptVolume) String() string {
 func (*KeptVolume) ProtoMessage() {}
 
 func (x *KeptVolume) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[24]
+	mi := &file_node_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2559,7 +2898,7 @@ func (x *KeptVolume) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KeptVolume.ProtoReflect.Descriptor instead.
 func (*KeptVolume) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{24}
+	return file_node_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *KeptVolume) GetNamespace() string {
@@ -2601,7 +2940,7 @@ type InCharge struct {
 
 func (x *InCharge) Reset() {
 	*x = InCharge{}
-	mi := &file_node_proto_msgTypes[25]
+	mi := &file_node_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2613,7 +2952,7 @@ func (x *InCharge) String() string {
 func (*InCharge) ProtoMessage() {}
 
 func (x *InCharge) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[25]
+	mi := &file_node_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2626,7 +2965,7 @@ func (x *InCharge) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InCharge.ProtoReflect.Descriptor instead.
 func (*InCharge) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{25}
+	return file_node_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *InCharge) GetHeld() bool {
@@ -2647,7 +2986,7 @@ type Confirm struct {
 
 func (x *Confirm) Reset() {
 	*x = Confirm{}
-	mi := &file_node_proto_msgTypes[26]
+	mi := &file_node_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2659,7 +2998,7 @@ func (x *Confirm) String() string {
 func (*Confirm) ProtoMessage() {}
 
 func (x *Confirm) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[26]
+	mi := &file_node_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2672,7 +3011,7 @@ func (x *Confirm) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Confirm.ProtoReflect.Descriptor instead.
 func (*Confirm) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{26}
+	return file_node_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *Confirm) GetId() int64 {
@@ -2693,7 +3032,7 @@ type Confirmed struct {
 
 func (x *Confirmed) Reset() {
 	*x = Confirmed{}
-	mi := &file_node_proto_msgTypes[27]
+	mi := &file_node_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2705,7 +3044,7 @@ func (x *Confirmed) String() string {
 func (*Confirmed) ProtoMessage() {}
 
 func (x *Confirmed) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[27]
+	mi := &file_node_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2718,7 +3057,7 @@ func (x *Confirmed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Confirmed.ProtoReflect.Descriptor instead.
 func (*Confirmed) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{27}
+	return file_node_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *Confirmed) GetId() int64 {
@@ -2744,7 +3083,7 @@ type Coordinate struct {
 
 func (x *Coordinate) Reset() {
 	*x = Coordinate{}
-	mi := &file_node_proto_msgTypes[28]
+	mi := &file_node_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2756,7 +3095,7 @@ func (x *Coordinate) String() string {
 func (*Coordinate) ProtoMessage() {}
 
 func (x *Coordinate) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[28]
+	mi := &file_node_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2769,7 +3108,7 @@ func (x *Coordinate) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Coordinate.ProtoReflect.Descriptor instead.
 func (*Coordinate) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{28}
+	return file_node_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *Coordinate) GetVector() []float64 {
@@ -2813,7 +3152,7 @@ type RoundTrips struct {
 
 func (x *RoundTrips) Reset() {
 	*x = RoundTrips{}
-	mi := &file_node_proto_msgTypes[29]
+	mi := &file_node_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2825,7 +3164,7 @@ func (x *RoundTrips) String() string {
 func (*RoundTrips) ProtoMessage() {}
 
 func (x *RoundTrips) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[29]
+	mi := &file_node_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2838,7 +3177,7 @@ func (x *RoundTrips) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RoundTrips.ProtoReflect.Descriptor instead.
 func (*RoundTrips) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{29}
+	return file_node_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *RoundTrips) GetCoordinate() *Coordinate {
@@ -2868,7 +3207,7 @@ type RoundTrip struct {
 
 func (x *RoundTrip) Reset() {
 	*x = RoundTrip{}
-	mi := &file_node_proto_msgTypes[30]
+	mi := &file_node_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2880,7 +3219,7 @@ func (x *RoundTrip) String() string {
 func (*RoundTrip) ProtoMessage() {}
 
 func (x *RoundTrip) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[30]
+	mi := &file_node_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2893,7 +3232,7 @@ func (x *RoundTrip) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RoundTrip.ProtoReflect.Descriptor instead.
 func (*RoundTrip) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{30}
+	return file_node_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *RoundTrip) GetNode() string {
@@ -2931,7 +3270,7 @@ type Signals struct {
 
 func (x *Signals) Reset() {
 	*x = Signals{}
-	mi := &file_node_proto_msgTypes[31]
+	mi := &file_node_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2943,7 +3282,7 @@ func (x *Signals) String() string {
 func (*Signals) ProtoMessage() {}
 
 func (x *Signals) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[31]
+	mi := &file_node_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2956,7 +3295,7 @@ func (x *Signals) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Signals.ProtoReflect.Descriptor instead.
 func (*Signals) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{31}
+	return file_node_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *Signals) GetFunctions() []*FunctionSignals {
@@ -2985,7 +3324,7 @@ type RoutedSignals struct {
 
 func (x *RoutedSignals) Reset() {
 	*x = RoutedSignals{}
-	mi := &file_node_proto_msgTypes[32]
+	mi := &file_node_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2997,7 +3336,7 @@ func (x *RoutedSignals) String() string {
 func (*RoutedSignals) ProtoMessage() {}
 
 func (x *RoutedSignals) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[32]
+	mi := &file_node_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3010,7 +3349,7 @@ func (x *RoutedSignals) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RoutedSignals.ProtoReflect.Descriptor instead.
 func (*RoutedSignals) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{32}
+	return file_node_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *RoutedSignals) GetFunction() string {
@@ -3043,7 +3382,7 @@ type EndpointSignals struct {
 
 func (x *EndpointSignals) Reset() {
 	*x = EndpointSignals{}
-	mi := &file_node_proto_msgTypes[33]
+	mi := &file_node_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3055,7 +3394,7 @@ func (x *EndpointSignals) String() string {
 func (*EndpointSignals) ProtoMessage() {}
 
 func (x *EndpointSignals) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[33]
+	mi := &file_node_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3068,7 +3407,7 @@ func (x *EndpointSignals) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EndpointSignals.ProtoReflect.Descriptor instead.
 func (*EndpointSignals) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{33}
+	return file_node_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *EndpointSignals) GetAddress() string {
@@ -3119,7 +3458,7 @@ type FunctionSignals struct {
 
 func (x *FunctionSignals) Reset() {
 	*x = FunctionSignals{}
-	mi := &file_node_proto_msgTypes[34]
+	mi := &file_node_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3131,7 +3470,7 @@ func (x *FunctionSignals) String() string {
 func (*FunctionSignals) ProtoMessage() {}
 
 func (x *FunctionSignals) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[34]
+	mi := &file_node_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3144,7 +3483,7 @@ func (x *FunctionSignals) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FunctionSignals.ProtoReflect.Descriptor instead.
 func (*FunctionSignals) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{34}
+	return file_node_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *FunctionSignals) GetFunction() string {
@@ -3196,7 +3535,7 @@ type GatewayRefusals struct {
 
 func (x *GatewayRefusals) Reset() {
 	*x = GatewayRefusals{}
-	mi := &file_node_proto_msgTypes[35]
+	mi := &file_node_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3208,7 +3547,7 @@ func (x *GatewayRefusals) String() string {
 func (*GatewayRefusals) ProtoMessage() {}
 
 func (x *GatewayRefusals) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[35]
+	mi := &file_node_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3221,7 +3560,7 @@ func (x *GatewayRefusals) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GatewayRefusals.ProtoReflect.Descriptor instead.
 func (*GatewayRefusals) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{35}
+	return file_node_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *GatewayRefusals) GetRefusals() []*GatewayRefusal {
@@ -3253,7 +3592,7 @@ type GatewayRefusal struct {
 
 func (x *GatewayRefusal) Reset() {
 	*x = GatewayRefusal{}
-	mi := &file_node_proto_msgTypes[36]
+	mi := &file_node_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3265,7 +3604,7 @@ func (x *GatewayRefusal) String() string {
 func (*GatewayRefusal) ProtoMessage() {}
 
 func (x *GatewayRefusal) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[36]
+	mi := &file_node_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3278,7 +3617,7 @@ func (x *GatewayRefusal) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GatewayRefusal.ProtoReflect.Descriptor instead.
 func (*GatewayRefusal) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{36}
+	return file_node_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *GatewayRefusal) GetTypeUrl() string {
@@ -3314,7 +3653,7 @@ type StoreProblems struct {
 
 func (x *StoreProblems) Reset() {
 	*x = StoreProblems{}
-	mi := &file_node_proto_msgTypes[37]
+	mi := &file_node_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3326,7 +3665,7 @@ func (x *StoreProblems) String() string {
 func (*StoreProblems) ProtoMessage() {}
 
 func (x *StoreProblems) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[37]
+	mi := &file_node_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3339,7 +3678,7 @@ func (x *StoreProblems) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StoreProblems.ProtoReflect.Descriptor instead.
 func (*StoreProblems) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{37}
+	return file_node_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *StoreProblems) GetProblems() []*StoreProblem {
@@ -3361,7 +3700,7 @@ type StoreProblem struct {
 
 func (x *StoreProblem) Reset() {
 	*x = StoreProblem{}
-	mi := &file_node_proto_msgTypes[38]
+	mi := &file_node_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3373,7 +3712,7 @@ func (x *StoreProblem) String() string {
 func (*StoreProblem) ProtoMessage() {}
 
 func (x *StoreProblem) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[38]
+	mi := &file_node_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3386,7 +3725,7 @@ func (x *StoreProblem) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StoreProblem.ProtoReflect.Descriptor instead.
 func (*StoreProblem) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{38}
+	return file_node_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *StoreProblem) GetStore() string {
@@ -3415,7 +3754,7 @@ type DestinationProblems struct {
 
 func (x *DestinationProblems) Reset() {
 	*x = DestinationProblems{}
-	mi := &file_node_proto_msgTypes[39]
+	mi := &file_node_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3427,7 +3766,7 @@ func (x *DestinationProblems) String() string {
 func (*DestinationProblems) ProtoMessage() {}
 
 func (x *DestinationProblems) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[39]
+	mi := &file_node_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3440,7 +3779,7 @@ func (x *DestinationProblems) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DestinationProblems.ProtoReflect.Descriptor instead.
 func (*DestinationProblems) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{39}
+	return file_node_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *DestinationProblems) GetProblems() []*DestinationProblem {
@@ -3462,7 +3801,7 @@ type DestinationProblem struct {
 
 func (x *DestinationProblem) Reset() {
 	*x = DestinationProblem{}
-	mi := &file_node_proto_msgTypes[40]
+	mi := &file_node_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3474,7 +3813,7 @@ func (x *DestinationProblem) String() string {
 func (*DestinationProblem) ProtoMessage() {}
 
 func (x *DestinationProblem) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[40]
+	mi := &file_node_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3487,7 +3826,7 @@ func (x *DestinationProblem) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DestinationProblem.ProtoReflect.Descriptor instead.
 func (*DestinationProblem) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{40}
+	return file_node_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *DestinationProblem) GetDestination() string {
@@ -3519,7 +3858,7 @@ type Unused struct {
 
 func (x *Unused) Reset() {
 	*x = Unused{}
-	mi := &file_node_proto_msgTypes[41]
+	mi := &file_node_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3531,7 +3870,7 @@ func (x *Unused) String() string {
 func (*Unused) ProtoMessage() {}
 
 func (x *Unused) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[41]
+	mi := &file_node_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3544,7 +3883,7 @@ func (x *Unused) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Unused.ProtoReflect.Descriptor instead.
 func (*Unused) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{41}
+	return file_node_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *Unused) GetId() int64 {
@@ -3584,7 +3923,7 @@ type UnusedConnections struct {
 
 func (x *UnusedConnections) Reset() {
 	*x = UnusedConnections{}
-	mi := &file_node_proto_msgTypes[42]
+	mi := &file_node_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3596,7 +3935,7 @@ func (x *UnusedConnections) String() string {
 func (*UnusedConnections) ProtoMessage() {}
 
 func (x *UnusedConnections) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[42]
+	mi := &file_node_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3609,7 +3948,7 @@ func (x *UnusedConnections) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UnusedConnections.ProtoReflect.Descriptor instead.
 func (*UnusedConnections) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{42}
+	return file_node_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *UnusedConnections) GetDestination() string {
@@ -3663,7 +4002,7 @@ type PooledFunction struct {
 
 func (x *PooledFunction) Reset() {
 	*x = PooledFunction{}
-	mi := &file_node_proto_msgTypes[43]
+	mi := &file_node_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3675,7 +4014,7 @@ func (x *PooledFunction) String() string {
 func (*PooledFunction) ProtoMessage() {}
 
 func (x *PooledFunction) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[43]
+	mi := &file_node_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3688,7 +4027,7 @@ func (x *PooledFunction) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PooledFunction.ProtoReflect.Descriptor instead.
 func (*PooledFunction) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{43}
+	return file_node_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *PooledFunction) GetName() string {
@@ -3745,7 +4084,7 @@ type Allowances struct {
 
 func (x *Allowances) Reset() {
 	*x = Allowances{}
-	mi := &file_node_proto_msgTypes[44]
+	mi := &file_node_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3757,7 +4096,7 @@ func (x *Allowances) String() string {
 func (*Allowances) ProtoMessage() {}
 
 func (x *Allowances) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[44]
+	mi := &file_node_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3770,7 +4109,7 @@ func (x *Allowances) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Allowances.ProtoReflect.Descriptor instead.
 func (*Allowances) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{44}
+	return file_node_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *Allowances) GetId() int64 {
@@ -3818,7 +4157,7 @@ type Allowance struct {
 
 func (x *Allowance) Reset() {
 	*x = Allowance{}
-	mi := &file_node_proto_msgTypes[45]
+	mi := &file_node_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3830,7 +4169,7 @@ func (x *Allowance) String() string {
 func (*Allowance) ProtoMessage() {}
 
 func (x *Allowance) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[45]
+	mi := &file_node_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3843,7 +4182,7 @@ func (x *Allowance) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Allowance.ProtoReflect.Descriptor instead.
 func (*Allowance) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{45}
+	return file_node_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *Allowance) GetDestination() string {
@@ -3872,7 +4211,7 @@ type Functions struct {
 
 func (x *Functions) Reset() {
 	*x = Functions{}
-	mi := &file_node_proto_msgTypes[46]
+	mi := &file_node_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3884,7 +4223,7 @@ func (x *Functions) String() string {
 func (*Functions) ProtoMessage() {}
 
 func (x *Functions) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[46]
+	mi := &file_node_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3897,7 +4236,7 @@ func (x *Functions) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Functions.ProtoReflect.Descriptor instead.
 func (*Functions) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{46}
+	return file_node_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *Functions) GetFunctions() []*Function {
@@ -3941,7 +4280,7 @@ type FunctionChanges struct {
 
 func (x *FunctionChanges) Reset() {
 	*x = FunctionChanges{}
-	mi := &file_node_proto_msgTypes[47]
+	mi := &file_node_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3953,7 +4292,7 @@ func (x *FunctionChanges) String() string {
 func (*FunctionChanges) ProtoMessage() {}
 
 func (x *FunctionChanges) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[47]
+	mi := &file_node_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3966,7 +4305,7 @@ func (x *FunctionChanges) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FunctionChanges.ProtoReflect.Descriptor instead.
 func (*FunctionChanges) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{47}
+	return file_node_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *FunctionChanges) GetFunctions() []*Function {
@@ -4068,7 +4407,7 @@ type Function struct {
 
 func (x *Function) Reset() {
 	*x = Function{}
-	mi := &file_node_proto_msgTypes[48]
+	mi := &file_node_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4080,7 +4419,7 @@ func (x *Function) String() string {
 func (*Function) ProtoMessage() {}
 
 func (x *Function) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[48]
+	mi := &file_node_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4093,7 +4432,7 @@ func (x *Function) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Function.ProtoReflect.Descriptor instead.
 func (*Function) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{48}
+	return file_node_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *Function) GetName() string {
@@ -4317,7 +4656,7 @@ type Workflow struct {
 
 func (x *Workflow) Reset() {
 	*x = Workflow{}
-	mi := &file_node_proto_msgTypes[49]
+	mi := &file_node_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4329,7 +4668,7 @@ func (x *Workflow) String() string {
 func (*Workflow) ProtoMessage() {}
 
 func (x *Workflow) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[49]
+	mi := &file_node_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4342,7 +4681,7 @@ func (x *Workflow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Workflow.ProtoReflect.Descriptor instead.
 func (*Workflow) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{49}
+	return file_node_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *Workflow) GetRevision() string {
@@ -4419,7 +4758,7 @@ type Task struct {
 
 func (x *Task) Reset() {
 	*x = Task{}
-	mi := &file_node_proto_msgTypes[50]
+	mi := &file_node_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4431,7 +4770,7 @@ func (x *Task) String() string {
 func (*Task) ProtoMessage() {}
 
 func (x *Task) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[50]
+	mi := &file_node_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4444,7 +4783,7 @@ func (x *Task) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Task.ProtoReflect.Descriptor instead.
 func (*Task) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{50}
+	return file_node_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *Task) GetName() string {
@@ -4660,7 +4999,7 @@ type TaskList struct {
 
 func (x *TaskList) Reset() {
 	*x = TaskList{}
-	mi := &file_node_proto_msgTypes[51]
+	mi := &file_node_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4672,7 +5011,7 @@ func (x *TaskList) String() string {
 func (*TaskList) ProtoMessage() {}
 
 func (x *TaskList) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[51]
+	mi := &file_node_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4685,7 +5024,7 @@ func (x *TaskList) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TaskList.ProtoReflect.Descriptor instead.
 func (*TaskList) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{51}
+	return file_node_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *TaskList) GetTasks() []*Task {
@@ -4712,7 +5051,7 @@ type Call struct {
 
 func (x *Call) Reset() {
 	*x = Call{}
-	mi := &file_node_proto_msgTypes[52]
+	mi := &file_node_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4724,7 +5063,7 @@ func (x *Call) String() string {
 func (*Call) ProtoMessage() {}
 
 func (x *Call) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[52]
+	mi := &file_node_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4737,7 +5076,7 @@ func (x *Call) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Call.ProtoReflect.Descriptor instead.
 func (*Call) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{52}
+	return file_node_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *Call) GetRequest() string {
@@ -4778,7 +5117,7 @@ type Switch struct {
 
 func (x *Switch) Reset() {
 	*x = Switch{}
-	mi := &file_node_proto_msgTypes[53]
+	mi := &file_node_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4790,7 +5129,7 @@ func (x *Switch) String() string {
 func (*Switch) ProtoMessage() {}
 
 func (x *Switch) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[53]
+	mi := &file_node_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4803,7 +5142,7 @@ func (x *Switch) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Switch.ProtoReflect.Descriptor instead.
 func (*Switch) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{53}
+	return file_node_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *Switch) GetCases() []*Case {
@@ -4826,7 +5165,7 @@ type Case struct {
 
 func (x *Case) Reset() {
 	*x = Case{}
-	mi := &file_node_proto_msgTypes[54]
+	mi := &file_node_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4838,7 +5177,7 @@ func (x *Case) String() string {
 func (*Case) ProtoMessage() {}
 
 func (x *Case) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[54]
+	mi := &file_node_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4851,7 +5190,7 @@ func (x *Case) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Case.ProtoReflect.Descriptor instead.
 func (*Case) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{54}
+	return file_node_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *Case) GetName() string {
@@ -4886,7 +5225,7 @@ type Fork struct {
 
 func (x *Fork) Reset() {
 	*x = Fork{}
-	mi := &file_node_proto_msgTypes[55]
+	mi := &file_node_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4898,7 +5237,7 @@ func (x *Fork) String() string {
 func (*Fork) ProtoMessage() {}
 
 func (x *Fork) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[55]
+	mi := &file_node_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4911,7 +5250,7 @@ func (x *Fork) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Fork.ProtoReflect.Descriptor instead.
 func (*Fork) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{55}
+	return file_node_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *Fork) GetBranches() []*Task {
@@ -4943,7 +5282,7 @@ type For struct {
 
 func (x *For) Reset() {
 	*x = For{}
-	mi := &file_node_proto_msgTypes[56]
+	mi := &file_node_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4955,7 +5294,7 @@ func (x *For) String() string {
 func (*For) ProtoMessage() {}
 
 func (x *For) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[56]
+	mi := &file_node_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4968,7 +5307,7 @@ func (x *For) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use For.ProtoReflect.Descriptor instead.
 func (*For) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{56}
+	return file_node_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *For) GetEach() string {
@@ -5026,7 +5365,7 @@ type Try struct {
 
 func (x *Try) Reset() {
 	*x = Try{}
-	mi := &file_node_proto_msgTypes[57]
+	mi := &file_node_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5038,7 +5377,7 @@ func (x *Try) String() string {
 func (*Try) ProtoMessage() {}
 
 func (x *Try) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[57]
+	mi := &file_node_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5051,7 +5390,7 @@ func (x *Try) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Try.ProtoReflect.Descriptor instead.
 func (*Try) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{57}
+	return file_node_proto_rawDescGZIP(), []int{61}
 }
 
 func (x *Try) GetTasks() []*Task {
@@ -5123,7 +5462,7 @@ type ErrorFilter struct {
 
 func (x *ErrorFilter) Reset() {
 	*x = ErrorFilter{}
-	mi := &file_node_proto_msgTypes[58]
+	mi := &file_node_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5135,7 +5474,7 @@ func (x *ErrorFilter) String() string {
 func (*ErrorFilter) ProtoMessage() {}
 
 func (x *ErrorFilter) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[58]
+	mi := &file_node_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5148,7 +5487,7 @@ func (x *ErrorFilter) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ErrorFilter.ProtoReflect.Descriptor instead.
 func (*ErrorFilter) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{58}
+	return file_node_proto_rawDescGZIP(), []int{62}
 }
 
 func (x *ErrorFilter) GetType() string {
@@ -5205,7 +5544,7 @@ type Retry struct {
 
 func (x *Retry) Reset() {
 	*x = Retry{}
-	mi := &file_node_proto_msgTypes[59]
+	mi := &file_node_proto_msgTypes[63]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5217,7 +5556,7 @@ func (x *Retry) String() string {
 func (*Retry) ProtoMessage() {}
 
 func (x *Retry) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[59]
+	mi := &file_node_proto_msgTypes[63]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5230,7 +5569,7 @@ func (x *Retry) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Retry.ProtoReflect.Descriptor instead.
 func (*Retry) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{59}
+	return file_node_proto_rawDescGZIP(), []int{63}
 }
 
 func (x *Retry) GetWhen() string {
@@ -5322,7 +5661,7 @@ type Store struct {
 
 func (x *Store) Reset() {
 	*x = Store{}
-	mi := &file_node_proto_msgTypes[60]
+	mi := &file_node_proto_msgTypes[64]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5334,7 +5673,7 @@ func (x *Store) String() string {
 func (*Store) ProtoMessage() {}
 
 func (x *Store) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[60]
+	mi := &file_node_proto_msgTypes[64]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5347,7 +5686,7 @@ func (x *Store) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Store.ProtoReflect.Descriptor instead.
 func (*Store) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{60}
+	return file_node_proto_rawDescGZIP(), []int{64}
 }
 
 func (x *Store) GetName() string {
@@ -5477,7 +5816,7 @@ type Destination struct {
 
 func (x *Destination) Reset() {
 	*x = Destination{}
-	mi := &file_node_proto_msgTypes[61]
+	mi := &file_node_proto_msgTypes[65]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5489,7 +5828,7 @@ func (x *Destination) String() string {
 func (*Destination) ProtoMessage() {}
 
 func (x *Destination) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[61]
+	mi := &file_node_proto_msgTypes[65]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5502,7 +5841,7 @@ func (x *Destination) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Destination.ProtoReflect.Descriptor instead.
 func (*Destination) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{61}
+	return file_node_proto_rawDescGZIP(), []int{65}
 }
 
 func (x *Destination) GetName() string {
@@ -5587,7 +5926,7 @@ type DestinationTLS struct {
 
 func (x *DestinationTLS) Reset() {
 	*x = DestinationTLS{}
-	mi := &file_node_proto_msgTypes[62]
+	mi := &file_node_proto_msgTypes[66]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5599,7 +5938,7 @@ func (x *DestinationTLS) String() string {
 func (*DestinationTLS) ProtoMessage() {}
 
 func (x *DestinationTLS) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[62]
+	mi := &file_node_proto_msgTypes[66]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5612,7 +5951,7 @@ func (x *DestinationTLS) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DestinationTLS.ProtoReflect.Descriptor instead.
 func (*DestinationTLS) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{62}
+	return file_node_proto_rawDescGZIP(), []int{66}
 }
 
 func (x *DestinationTLS) GetRoots() string {
@@ -5642,7 +5981,7 @@ type Triggers struct {
 
 func (x *Triggers) Reset() {
 	*x = Triggers{}
-	mi := &file_node_proto_msgTypes[63]
+	mi := &file_node_proto_msgTypes[67]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5654,7 +5993,7 @@ func (x *Triggers) String() string {
 func (*Triggers) ProtoMessage() {}
 
 func (x *Triggers) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[63]
+	mi := &file_node_proto_msgTypes[67]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5667,7 +6006,7 @@ func (x *Triggers) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Triggers.ProtoReflect.Descriptor instead.
 func (*Triggers) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{63}
+	return file_node_proto_rawDescGZIP(), []int{67}
 }
 
 func (x *Triggers) GetTriggers() []*Trigger {
@@ -5706,7 +6045,7 @@ type Trigger struct {
 
 func (x *Trigger) Reset() {
 	*x = Trigger{}
-	mi := &file_node_proto_msgTypes[64]
+	mi := &file_node_proto_msgTypes[68]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5718,7 +6057,7 @@ func (x *Trigger) String() string {
 func (*Trigger) ProtoMessage() {}
 
 func (x *Trigger) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[64]
+	mi := &file_node_proto_msgTypes[68]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5731,7 +6070,7 @@ func (x *Trigger) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Trigger.ProtoReflect.Descriptor instead.
 func (*Trigger) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{64}
+	return file_node_proto_rawDescGZIP(), []int{68}
 }
 
 func (x *Trigger) GetFunction() string {
@@ -5793,7 +6132,7 @@ type StartInstance struct {
 
 func (x *StartInstance) Reset() {
 	*x = StartInstance{}
-	mi := &file_node_proto_msgTypes[65]
+	mi := &file_node_proto_msgTypes[69]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5805,7 +6144,7 @@ func (x *StartInstance) String() string {
 func (*StartInstance) ProtoMessage() {}
 
 func (x *StartInstance) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[65]
+	mi := &file_node_proto_msgTypes[69]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5818,7 +6157,7 @@ func (x *StartInstance) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StartInstance.ProtoReflect.Descriptor instead.
 func (*StartInstance) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{65}
+	return file_node_proto_rawDescGZIP(), []int{69}
 }
 
 func (x *StartInstance) GetId() string {
@@ -5873,7 +6212,7 @@ type WithdrawInstance struct {
 
 func (x *WithdrawInstance) Reset() {
 	*x = WithdrawInstance{}
-	mi := &file_node_proto_msgTypes[66]
+	mi := &file_node_proto_msgTypes[70]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5885,7 +6224,7 @@ func (x *WithdrawInstance) String() string {
 func (*WithdrawInstance) ProtoMessage() {}
 
 func (x *WithdrawInstance) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[66]
+	mi := &file_node_proto_msgTypes[70]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5898,7 +6237,7 @@ func (x *WithdrawInstance) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WithdrawInstance.ProtoReflect.Descriptor instead.
 func (*WithdrawInstance) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{66}
+	return file_node_proto_rawDescGZIP(), []int{70}
 }
 
 func (x *WithdrawInstance) GetId() string {
@@ -5918,7 +6257,7 @@ type StopInstance struct {
 
 func (x *StopInstance) Reset() {
 	*x = StopInstance{}
-	mi := &file_node_proto_msgTypes[67]
+	mi := &file_node_proto_msgTypes[71]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5930,7 +6269,7 @@ func (x *StopInstance) String() string {
 func (*StopInstance) ProtoMessage() {}
 
 func (x *StopInstance) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[67]
+	mi := &file_node_proto_msgTypes[71]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5943,7 +6282,7 @@ func (x *StopInstance) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StopInstance.ProtoReflect.Descriptor instead.
 func (*StopInstance) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{67}
+	return file_node_proto_rawDescGZIP(), []int{71}
 }
 
 func (x *StopInstance) GetId() string {
@@ -5978,7 +6317,7 @@ type Expect struct {
 
 func (x *Expect) Reset() {
 	*x = Expect{}
-	mi := &file_node_proto_msgTypes[68]
+	mi := &file_node_proto_msgTypes[72]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5990,7 +6329,7 @@ func (x *Expect) String() string {
 func (*Expect) ProtoMessage() {}
 
 func (x *Expect) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[68]
+	mi := &file_node_proto_msgTypes[72]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6003,7 +6342,7 @@ func (x *Expect) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Expect.ProtoReflect.Descriptor instead.
 func (*Expect) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{68}
+	return file_node_proto_rawDescGZIP(), []int{72}
 }
 
 func (x *Expect) GetRequest() string {
@@ -6080,7 +6419,7 @@ type Bound struct {
 
 func (x *Bound) Reset() {
 	*x = Bound{}
-	mi := &file_node_proto_msgTypes[69]
+	mi := &file_node_proto_msgTypes[73]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6092,7 +6431,7 @@ func (x *Bound) String() string {
 func (*Bound) ProtoMessage() {}
 
 func (x *Bound) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[69]
+	mi := &file_node_proto_msgTypes[73]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6105,7 +6444,7 @@ func (x *Bound) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Bound.ProtoReflect.Descriptor instead.
 func (*Bound) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{69}
+	return file_node_proto_rawDescGZIP(), []int{73}
 }
 
 func (x *Bound) GetRequest() string {
@@ -6175,7 +6514,7 @@ type Keys struct {
 
 func (x *Keys) Reset() {
 	*x = Keys{}
-	mi := &file_node_proto_msgTypes[70]
+	mi := &file_node_proto_msgTypes[74]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6187,7 +6526,7 @@ func (x *Keys) String() string {
 func (*Keys) ProtoMessage() {}
 
 func (x *Keys) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[70]
+	mi := &file_node_proto_msgTypes[74]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6200,7 +6539,7 @@ func (x *Keys) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Keys.ProtoReflect.Descriptor instead.
 func (*Keys) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{70}
+	return file_node_proto_rawDescGZIP(), []int{74}
 }
 
 func (x *Keys) GetKeys() [][]byte {
@@ -6224,7 +6563,7 @@ type Refused struct {
 
 func (x *Refused) Reset() {
 	*x = Refused{}
-	mi := &file_node_proto_msgTypes[71]
+	mi := &file_node_proto_msgTypes[75]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6236,7 +6575,7 @@ func (x *Refused) String() string {
 func (*Refused) ProtoMessage() {}
 
 func (x *Refused) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[71]
+	mi := &file_node_proto_msgTypes[75]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6249,7 +6588,7 @@ func (x *Refused) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Refused.ProtoReflect.Descriptor instead.
 func (*Refused) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{71}
+	return file_node_proto_rawDescGZIP(), []int{75}
 }
 
 func (x *Refused) GetRequest() string {
@@ -6304,7 +6643,7 @@ type DescribeRequest struct {
 
 func (x *DescribeRequest) Reset() {
 	*x = DescribeRequest{}
-	mi := &file_node_proto_msgTypes[72]
+	mi := &file_node_proto_msgTypes[76]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6316,7 +6655,7 @@ func (x *DescribeRequest) String() string {
 func (*DescribeRequest) ProtoMessage() {}
 
 func (x *DescribeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[72]
+	mi := &file_node_proto_msgTypes[76]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6329,7 +6668,7 @@ func (x *DescribeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DescribeRequest.ProtoReflect.Descriptor instead.
 func (*DescribeRequest) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{72}
+	return file_node_proto_rawDescGZIP(), []int{76}
 }
 
 func (x *DescribeRequest) GetSandbox() string {
@@ -6381,7 +6720,7 @@ type Pod struct {
 
 func (x *Pod) Reset() {
 	*x = Pod{}
-	mi := &file_node_proto_msgTypes[73]
+	mi := &file_node_proto_msgTypes[77]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6393,7 +6732,7 @@ func (x *Pod) String() string {
 func (*Pod) ProtoMessage() {}
 
 func (x *Pod) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[73]
+	mi := &file_node_proto_msgTypes[77]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6406,7 +6745,7 @@ func (x *Pod) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Pod.ProtoReflect.Descriptor instead.
 func (*Pod) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{73}
+	return file_node_proto_rawDescGZIP(), []int{77}
 }
 
 func (x *Pod) GetNamespace() string {
@@ -6447,7 +6786,7 @@ type GoneRequest struct {
 
 func (x *GoneRequest) Reset() {
 	*x = GoneRequest{}
-	mi := &file_node_proto_msgTypes[74]
+	mi := &file_node_proto_msgTypes[78]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6459,7 +6798,7 @@ func (x *GoneRequest) String() string {
 func (*GoneRequest) ProtoMessage() {}
 
 func (x *GoneRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[74]
+	mi := &file_node_proto_msgTypes[78]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6472,7 +6811,7 @@ func (x *GoneRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GoneRequest.ProtoReflect.Descriptor instead.
 func (*GoneRequest) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{74}
+	return file_node_proto_rawDescGZIP(), []int{78}
 }
 
 func (x *GoneRequest) GetSandbox() string {
@@ -6497,7 +6836,7 @@ type GoneResponse struct {
 
 func (x *GoneResponse) Reset() {
 	*x = GoneResponse{}
-	mi := &file_node_proto_msgTypes[75]
+	mi := &file_node_proto_msgTypes[79]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6509,7 +6848,7 @@ func (x *GoneResponse) String() string {
 func (*GoneResponse) ProtoMessage() {}
 
 func (x *GoneResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[75]
+	mi := &file_node_proto_msgTypes[79]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6522,7 +6861,7 @@ func (x *GoneResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GoneResponse.ProtoReflect.Descriptor instead.
 func (*GoneResponse) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{75}
+	return file_node_proto_rawDescGZIP(), []int{79}
 }
 
 type MountsRequest struct {
@@ -6535,7 +6874,7 @@ type MountsRequest struct {
 
 func (x *MountsRequest) Reset() {
 	*x = MountsRequest{}
-	mi := &file_node_proto_msgTypes[76]
+	mi := &file_node_proto_msgTypes[80]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6547,7 +6886,7 @@ func (x *MountsRequest) String() string {
 func (*MountsRequest) ProtoMessage() {}
 
 func (x *MountsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[76]
+	mi := &file_node_proto_msgTypes[80]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6560,7 +6899,7 @@ func (x *MountsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MountsRequest.ProtoReflect.Descriptor instead.
 func (*MountsRequest) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{76}
+	return file_node_proto_rawDescGZIP(), []int{80}
 }
 
 func (x *MountsRequest) GetSandbox() string {
@@ -6587,7 +6926,7 @@ type MountsResponse struct {
 
 func (x *MountsResponse) Reset() {
 	*x = MountsResponse{}
-	mi := &file_node_proto_msgTypes[77]
+	mi := &file_node_proto_msgTypes[81]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6599,7 +6938,7 @@ func (x *MountsResponse) String() string {
 func (*MountsResponse) ProtoMessage() {}
 
 func (x *MountsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[77]
+	mi := &file_node_proto_msgTypes[81]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6612,7 +6951,7 @@ func (x *MountsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MountsResponse.ProtoReflect.Descriptor instead.
 func (*MountsResponse) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{77}
+	return file_node_proto_rawDescGZIP(), []int{81}
 }
 
 func (x *MountsResponse) GetMounts() []*Mount {
@@ -6632,7 +6971,7 @@ type StageRequest struct {
 
 func (x *StageRequest) Reset() {
 	*x = StageRequest{}
-	mi := &file_node_proto_msgTypes[78]
+	mi := &file_node_proto_msgTypes[82]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6644,7 +6983,7 @@ func (x *StageRequest) String() string {
 func (*StageRequest) ProtoMessage() {}
 
 func (x *StageRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[78]
+	mi := &file_node_proto_msgTypes[82]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6657,7 +6996,7 @@ func (x *StageRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StageRequest.ProtoReflect.Descriptor instead.
 func (*StageRequest) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{78}
+	return file_node_proto_rawDescGZIP(), []int{82}
 }
 
 func (x *StageRequest) GetSandbox() string {
@@ -6682,7 +7021,7 @@ type StageResponse struct {
 
 func (x *StageResponse) Reset() {
 	*x = StageResponse{}
-	mi := &file_node_proto_msgTypes[79]
+	mi := &file_node_proto_msgTypes[83]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6694,7 +7033,7 @@ func (x *StageResponse) String() string {
 func (*StageResponse) ProtoMessage() {}
 
 func (x *StageResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[79]
+	mi := &file_node_proto_msgTypes[83]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6707,7 +7046,7 @@ func (x *StageResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StageResponse.ProtoReflect.Descriptor instead.
 func (*StageResponse) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{79}
+	return file_node_proto_rawDescGZIP(), []int{83}
 }
 
 type ClosedRequest struct {
@@ -6722,7 +7061,7 @@ type ClosedRequest struct {
 
 func (x *ClosedRequest) Reset() {
 	*x = ClosedRequest{}
-	mi := &file_node_proto_msgTypes[80]
+	mi := &file_node_proto_msgTypes[84]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6734,7 +7073,7 @@ func (x *ClosedRequest) String() string {
 func (*ClosedRequest) ProtoMessage() {}
 
 func (x *ClosedRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[80]
+	mi := &file_node_proto_msgTypes[84]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6747,7 +7086,7 @@ func (x *ClosedRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClosedRequest.ProtoReflect.Descriptor instead.
 func (*ClosedRequest) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{80}
+	return file_node_proto_rawDescGZIP(), []int{84}
 }
 
 func (x *ClosedRequest) GetSandbox() string {
@@ -6779,7 +7118,7 @@ type ClosedResponse struct {
 
 func (x *ClosedResponse) Reset() {
 	*x = ClosedResponse{}
-	mi := &file_node_proto_msgTypes[81]
+	mi := &file_node_proto_msgTypes[85]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6791,7 +7130,7 @@ func (x *ClosedResponse) String() string {
 func (*ClosedResponse) ProtoMessage() {}
 
 func (x *ClosedResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[81]
+	mi := &file_node_proto_msgTypes[85]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6804,7 +7143,7 @@ func (x *ClosedResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClosedResponse.ProtoReflect.Descriptor instead.
 func (*ClosedResponse) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{81}
+	return file_node_proto_rawDescGZIP(), []int{85}
 }
 
 type DescribeResponse struct {
@@ -6831,7 +7170,7 @@ type DescribeResponse struct {
 
 func (x *DescribeResponse) Reset() {
 	*x = DescribeResponse{}
-	mi := &file_node_proto_msgTypes[82]
+	mi := &file_node_proto_msgTypes[86]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6843,7 +7182,7 @@ func (x *DescribeResponse) String() string {
 func (*DescribeResponse) ProtoMessage() {}
 
 func (x *DescribeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[82]
+	mi := &file_node_proto_msgTypes[86]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6856,7 +7195,7 @@ func (x *DescribeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DescribeResponse.ProtoReflect.Descriptor instead.
 func (*DescribeResponse) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{82}
+	return file_node_proto_rawDescGZIP(), []int{86}
 }
 
 func (x *DescribeResponse) GetMounts() []*Mount {
@@ -6936,7 +7275,7 @@ type Endpoint struct {
 
 func (x *Endpoint) Reset() {
 	*x = Endpoint{}
-	mi := &file_node_proto_msgTypes[83]
+	mi := &file_node_proto_msgTypes[87]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6948,7 +7287,7 @@ func (x *Endpoint) String() string {
 func (*Endpoint) ProtoMessage() {}
 
 func (x *Endpoint) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[83]
+	mi := &file_node_proto_msgTypes[87]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6961,7 +7300,7 @@ func (x *Endpoint) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Endpoint.ProtoReflect.Descriptor instead.
 func (*Endpoint) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{83}
+	return file_node_proto_rawDescGZIP(), []int{87}
 }
 
 func (x *Endpoint) GetName() string {
@@ -6997,7 +7336,7 @@ type Mount struct {
 
 func (x *Mount) Reset() {
 	*x = Mount{}
-	mi := &file_node_proto_msgTypes[84]
+	mi := &file_node_proto_msgTypes[88]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7009,7 +7348,7 @@ func (x *Mount) String() string {
 func (*Mount) ProtoMessage() {}
 
 func (x *Mount) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[84]
+	mi := &file_node_proto_msgTypes[88]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7022,7 +7361,7 @@ func (x *Mount) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Mount.ProtoReflect.Descriptor instead.
 func (*Mount) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{84}
+	return file_node_proto_rawDescGZIP(), []int{88}
 }
 
 func (x *Mount) GetSource() string {
@@ -7218,7 +7557,7 @@ const file_node_proto_rawDesc = "" +
 	"\x02id\x18\x01 \x01(\x03R\x02id\x127\n" +
 	"\aentries\x18\x02 \x03(\v2\x1d.headstart.node.v1.CacheEntryR\aentries\x12\x12\n" +
 	"\x04more\x18\x03 \x01(\bR\x04more\x124\n" +
-	"\arefused\x18\x04 \x01(\v2\x1a.headstart.node.v1.RefusedR\arefused\"\xb8\x02\n" +
+	"\arefused\x18\x04 \x01(\v2\x1a.headstart.node.v1.RefusedR\arefused\"\xf8\x02\n" +
 	"\n" +
 	"CacheEntry\x12\x1c\n" +
 	"\tnamespace\x18\x01 \x01(\tR\tnamespace\x12\x14\n" +
@@ -7232,7 +7571,37 @@ const file_node_proto_rawDesc = "" +
 	"\aobjects\x18\t \x01(\x05R\aobjects\x12\x18\n" +
 	"\aproblem\x18\n" +
 	" \x01(\tR\aproblem\x122\n" +
-	"\x06advice\x18\xf0\x01 \x01(\v2\x19.headstart.node.v1.AdviceR\x06advice\"\x80\x01\n" +
+	"\x06advice\x18\xf0\x01 \x01(\v2\x19.headstart.node.v1.AdviceR\x06advice\x12>\n" +
+	"\bworkflow\x18\x8e\x02 \x01(\v2!.headstart.node.v1.WorkflowRecordR\bworkflow\"\xbb\x01\n" +
+	"\x0eWorkflowRecord\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x12\n" +
+	"\x04runs\x18\x02 \x01(\x03R\x04runs\x12\x16\n" +
+	"\x06failed\x18\x03 \x01(\x03R\x06failed\x123\n" +
+	"\x05steps\x18\x04 \x03(\v2\x1d.headstart.node.v1.StepRecordR\x05steps\x124\n" +
+	"\x06recent\x18\x05 \x03(\v2\x1c.headstart.node.v1.RunRecordR\x06recent\"\xcb\x02\n" +
+	"\n" +
+	"StepRecord\x12\x12\n" +
+	"\x04task\x18\x01 \x01(\tR\x04task\x12\x1a\n" +
+	"\bfunction\x18\x02 \x01(\tR\bfunction\x12\x14\n" +
+	"\x05calls\x18\x03 \x01(\x03R\x05calls\x12\x14\n" +
+	"\x05ahead\x18\x04 \x01(\x03R\x05ahead\x12\x14\n" +
+	"\x05right\x18\x05 \x01(\x03R\x05right\x12\x14\n" +
+	"\x05wrong\x18\x06 \x01(\x03R\x05wrong\x12G\n" +
+	"\bsquashed\x18\a \x03(\v2+.headstart.node.v1.StepRecord.SquashedEntryR\bsquashed\x12/\n" +
+	"\x05saved\x18\b \x01(\v2\x19.google.protobuf.DurationR\x05saved\x1a;\n" +
+	"\rSquashedEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\x03R\x05value:\x028\x01\"\xf5\x01\n" +
+	"\tRunRecord\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\tR\x02id\x120\n" +
+	"\x05began\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x05began\x12-\n" +
+	"\x04took\x18\x03 \x01(\v2\x19.google.protobuf.DurationR\x04took\x12\x16\n" +
+	"\x06result\x18\x04 \x01(\tR\x06result\x12.\n" +
+	"\x04path\x18\x05 \x03(\v2\x1a.headstart.node.v1.RunStepR\x04path\x12/\n" +
+	"\x05saved\x18\x06 \x01(\v2\x19.google.protobuf.DurationR\x05saved\"3\n" +
+	"\aRunStep\x12\x12\n" +
+	"\x04task\x18\x01 \x01(\tR\x04task\x12\x14\n" +
+	"\x05ahead\x18\x02 \x01(\bR\x05ahead\"\x80\x01\n" +
 	"\x06Advice\x12\x1a\n" +
 	"\bfunction\x18\x01 \x01(\tR\bfunction\x12\x14\n" +
 	"\x05right\x18\x02 \x01(\x03R\x05right\x12\x16\n" +
@@ -7639,7 +8008,7 @@ const file_node_proto_rawDesc = "" +
 	"\x0ePHASE_STARTING\x10\x01\x12\x0f\n" +
 	"\vPHASE_READY\x10\x02\x12\x10\n" +
 	"\fPHASE_FAILED\x10\x03\x12\x11\n" +
-	"\rPHASE_STOPPED\x10\x04*\xbe\x01\n" +
+	"\rPHASE_STOPPED\x10\x04*\xd8\x01\n" +
 	"\tCacheVerb\x12\x1a\n" +
 	"\x16CACHE_VERB_UNSPECIFIED\x10\x00\x12\x13\n" +
 	"\x0fCACHE_VERB_LIST\x10\x01\x12\x12\n" +
@@ -7648,7 +8017,8 @@ const file_node_proto_rawDesc = "" +
 	"\x0fCACHE_VERB_DROP\x10\x04\x12\x15\n" +
 	"\x11CACHE_VERB_VERIFY\x10\x05\x12\x13\n" +
 	"\x0fCACHE_VERB_WARM\x10\x06\x12\x15\n" +
-	"\x11CACHE_VERB_ADVISE\x10\a2`\n" +
+	"\x11CACHE_VERB_ADVISE\x10\a\x12\x18\n" +
+	"\x14CACHE_VERB_WORKFLOWS\x10\b2`\n" +
 	"\fControlPlane\x12P\n" +
 	"\aConnect\x12\x1e.headstart.node.v1.NodeMessage\x1a!.headstart.node.v1.ControlMessage(\x010\x012V\n" +
 	"\bIdentity\x12J\n" +
@@ -7673,7 +8043,7 @@ func file_node_proto_rawDescGZIP() []byte {
 }
 
 var file_node_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_node_proto_msgTypes = make([]protoimpl.MessageInfo, 99)
+var file_node_proto_msgTypes = make([]protoimpl.MessageInfo, 104)
 var file_node_proto_goTypes = []any{
 	(Phase)(0),                    // 0: headstart.node.v1.Phase
 	(CacheVerb)(0),                // 1: headstart.node.v1.CacheVerb
@@ -7699,85 +8069,90 @@ var file_node_proto_goTypes = []any{
 	(*CacheCall)(nil),             // 21: headstart.node.v1.CacheCall
 	(*CacheAnswer)(nil),           // 22: headstart.node.v1.CacheAnswer
 	(*CacheEntry)(nil),            // 23: headstart.node.v1.CacheEntry
-	(*Advice)(nil),                // 24: headstart.node.v1.Advice
-	(*Keeps)(nil),                 // 25: headstart.node.v1.Keeps
-	(*KeptVolume)(nil),            // 26: headstart.node.v1.KeptVolume
-	(*InCharge)(nil),              // 27: headstart.node.v1.InCharge
-	(*Confirm)(nil),               // 28: headstart.node.v1.Confirm
-	(*Confirmed)(nil),             // 29: headstart.node.v1.Confirmed
-	(*Coordinate)(nil),            // 30: headstart.node.v1.Coordinate
-	(*RoundTrips)(nil),            // 31: headstart.node.v1.RoundTrips
-	(*RoundTrip)(nil),             // 32: headstart.node.v1.RoundTrip
-	(*Signals)(nil),               // 33: headstart.node.v1.Signals
-	(*RoutedSignals)(nil),         // 34: headstart.node.v1.RoutedSignals
-	(*EndpointSignals)(nil),       // 35: headstart.node.v1.EndpointSignals
-	(*FunctionSignals)(nil),       // 36: headstart.node.v1.FunctionSignals
-	(*GatewayRefusals)(nil),       // 37: headstart.node.v1.GatewayRefusals
-	(*GatewayRefusal)(nil),        // 38: headstart.node.v1.GatewayRefusal
-	(*StoreProblems)(nil),         // 39: headstart.node.v1.StoreProblems
-	(*StoreProblem)(nil),          // 40: headstart.node.v1.StoreProblem
-	(*DestinationProblems)(nil),   // 41: headstart.node.v1.DestinationProblems
-	(*DestinationProblem)(nil),    // 42: headstart.node.v1.DestinationProblem
-	(*Unused)(nil),                // 43: headstart.node.v1.Unused
-	(*UnusedConnections)(nil),     // 44: headstart.node.v1.UnusedConnections
-	(*PooledFunction)(nil),        // 45: headstart.node.v1.PooledFunction
-	(*Allowances)(nil),            // 46: headstart.node.v1.Allowances
-	(*Allowance)(nil),             // 47: headstart.node.v1.Allowance
-	(*Functions)(nil),             // 48: headstart.node.v1.Functions
-	(*FunctionChanges)(nil),       // 49: headstart.node.v1.FunctionChanges
-	(*Function)(nil),              // 50: headstart.node.v1.Function
-	(*Workflow)(nil),              // 51: headstart.node.v1.Workflow
-	(*Task)(nil),                  // 52: headstart.node.v1.Task
-	(*TaskList)(nil),              // 53: headstart.node.v1.TaskList
-	(*Call)(nil),                  // 54: headstart.node.v1.Call
-	(*Switch)(nil),                // 55: headstart.node.v1.Switch
-	(*Case)(nil),                  // 56: headstart.node.v1.Case
-	(*Fork)(nil),                  // 57: headstart.node.v1.Fork
-	(*For)(nil),                   // 58: headstart.node.v1.For
-	(*Try)(nil),                   // 59: headstart.node.v1.Try
-	(*ErrorFilter)(nil),           // 60: headstart.node.v1.ErrorFilter
-	(*Retry)(nil),                 // 61: headstart.node.v1.Retry
-	(*Store)(nil),                 // 62: headstart.node.v1.Store
-	(*Destination)(nil),           // 63: headstart.node.v1.Destination
-	(*DestinationTLS)(nil),        // 64: headstart.node.v1.DestinationTLS
-	(*Triggers)(nil),              // 65: headstart.node.v1.Triggers
-	(*Trigger)(nil),               // 66: headstart.node.v1.Trigger
-	(*StartInstance)(nil),         // 67: headstart.node.v1.StartInstance
-	(*WithdrawInstance)(nil),      // 68: headstart.node.v1.WithdrawInstance
-	(*StopInstance)(nil),          // 69: headstart.node.v1.StopInstance
-	(*Expect)(nil),                // 70: headstart.node.v1.Expect
-	(*Bound)(nil),                 // 71: headstart.node.v1.Bound
-	(*Keys)(nil),                  // 72: headstart.node.v1.Keys
-	(*Refused)(nil),               // 73: headstart.node.v1.Refused
-	(*DescribeRequest)(nil),       // 74: headstart.node.v1.DescribeRequest
-	(*Pod)(nil),                   // 75: headstart.node.v1.Pod
-	(*GoneRequest)(nil),           // 76: headstart.node.v1.GoneRequest
-	(*GoneResponse)(nil),          // 77: headstart.node.v1.GoneResponse
-	(*MountsRequest)(nil),         // 78: headstart.node.v1.MountsRequest
-	(*MountsResponse)(nil),        // 79: headstart.node.v1.MountsResponse
-	(*StageRequest)(nil),          // 80: headstart.node.v1.StageRequest
-	(*StageResponse)(nil),         // 81: headstart.node.v1.StageResponse
-	(*ClosedRequest)(nil),         // 82: headstart.node.v1.ClosedRequest
-	(*ClosedResponse)(nil),        // 83: headstart.node.v1.ClosedResponse
-	(*DescribeResponse)(nil),      // 84: headstart.node.v1.DescribeResponse
-	(*Endpoint)(nil),              // 85: headstart.node.v1.Endpoint
-	(*Mount)(nil),                 // 86: headstart.node.v1.Mount
-	nil,                           // 87: headstart.node.v1.Activate.InputsEntry
-	nil,                           // 88: headstart.node.v1.Connections.KindsEntry
-	nil,                           // 89: headstart.node.v1.Load.InFlightEntry
-	nil,                           // 90: headstart.node.v1.EndpointSignals.NamedMetricsEntry
-	nil,                           // 91: headstart.node.v1.FunctionSignals.NamedMetricsEntry
-	nil,                           // 92: headstart.node.v1.Function.EnvEntry
-	nil,                           // 93: headstart.node.v1.Function.InputTemplatesEntry
-	nil,                           // 94: headstart.node.v1.Store.FreshEntry
-	nil,                           // 95: headstart.node.v1.Store.WriteEntry
-	nil,                           // 96: headstart.node.v1.Trigger.InputsEntry
-	nil,                           // 97: headstart.node.v1.Expect.InputsEntry
-	nil,                           // 98: headstart.node.v1.Bound.RelayHeadersEntry
-	nil,                           // 99: headstart.node.v1.DescribeResponse.EnvEntry
-	nil,                           // 100: headstart.node.v1.Endpoint.EnvEntry
-	(*durationpb.Duration)(nil),   // 101: google.protobuf.Duration
-	(*timestamppb.Timestamp)(nil), // 102: google.protobuf.Timestamp
+	(*WorkflowRecord)(nil),        // 24: headstart.node.v1.WorkflowRecord
+	(*StepRecord)(nil),            // 25: headstart.node.v1.StepRecord
+	(*RunRecord)(nil),             // 26: headstart.node.v1.RunRecord
+	(*RunStep)(nil),               // 27: headstart.node.v1.RunStep
+	(*Advice)(nil),                // 28: headstart.node.v1.Advice
+	(*Keeps)(nil),                 // 29: headstart.node.v1.Keeps
+	(*KeptVolume)(nil),            // 30: headstart.node.v1.KeptVolume
+	(*InCharge)(nil),              // 31: headstart.node.v1.InCharge
+	(*Confirm)(nil),               // 32: headstart.node.v1.Confirm
+	(*Confirmed)(nil),             // 33: headstart.node.v1.Confirmed
+	(*Coordinate)(nil),            // 34: headstart.node.v1.Coordinate
+	(*RoundTrips)(nil),            // 35: headstart.node.v1.RoundTrips
+	(*RoundTrip)(nil),             // 36: headstart.node.v1.RoundTrip
+	(*Signals)(nil),               // 37: headstart.node.v1.Signals
+	(*RoutedSignals)(nil),         // 38: headstart.node.v1.RoutedSignals
+	(*EndpointSignals)(nil),       // 39: headstart.node.v1.EndpointSignals
+	(*FunctionSignals)(nil),       // 40: headstart.node.v1.FunctionSignals
+	(*GatewayRefusals)(nil),       // 41: headstart.node.v1.GatewayRefusals
+	(*GatewayRefusal)(nil),        // 42: headstart.node.v1.GatewayRefusal
+	(*StoreProblems)(nil),         // 43: headstart.node.v1.StoreProblems
+	(*StoreProblem)(nil),          // 44: headstart.node.v1.StoreProblem
+	(*DestinationProblems)(nil),   // 45: headstart.node.v1.DestinationProblems
+	(*DestinationProblem)(nil),    // 46: headstart.node.v1.DestinationProblem
+	(*Unused)(nil),                // 47: headstart.node.v1.Unused
+	(*UnusedConnections)(nil),     // 48: headstart.node.v1.UnusedConnections
+	(*PooledFunction)(nil),        // 49: headstart.node.v1.PooledFunction
+	(*Allowances)(nil),            // 50: headstart.node.v1.Allowances
+	(*Allowance)(nil),             // 51: headstart.node.v1.Allowance
+	(*Functions)(nil),             // 52: headstart.node.v1.Functions
+	(*FunctionChanges)(nil),       // 53: headstart.node.v1.FunctionChanges
+	(*Function)(nil),              // 54: headstart.node.v1.Function
+	(*Workflow)(nil),              // 55: headstart.node.v1.Workflow
+	(*Task)(nil),                  // 56: headstart.node.v1.Task
+	(*TaskList)(nil),              // 57: headstart.node.v1.TaskList
+	(*Call)(nil),                  // 58: headstart.node.v1.Call
+	(*Switch)(nil),                // 59: headstart.node.v1.Switch
+	(*Case)(nil),                  // 60: headstart.node.v1.Case
+	(*Fork)(nil),                  // 61: headstart.node.v1.Fork
+	(*For)(nil),                   // 62: headstart.node.v1.For
+	(*Try)(nil),                   // 63: headstart.node.v1.Try
+	(*ErrorFilter)(nil),           // 64: headstart.node.v1.ErrorFilter
+	(*Retry)(nil),                 // 65: headstart.node.v1.Retry
+	(*Store)(nil),                 // 66: headstart.node.v1.Store
+	(*Destination)(nil),           // 67: headstart.node.v1.Destination
+	(*DestinationTLS)(nil),        // 68: headstart.node.v1.DestinationTLS
+	(*Triggers)(nil),              // 69: headstart.node.v1.Triggers
+	(*Trigger)(nil),               // 70: headstart.node.v1.Trigger
+	(*StartInstance)(nil),         // 71: headstart.node.v1.StartInstance
+	(*WithdrawInstance)(nil),      // 72: headstart.node.v1.WithdrawInstance
+	(*StopInstance)(nil),          // 73: headstart.node.v1.StopInstance
+	(*Expect)(nil),                // 74: headstart.node.v1.Expect
+	(*Bound)(nil),                 // 75: headstart.node.v1.Bound
+	(*Keys)(nil),                  // 76: headstart.node.v1.Keys
+	(*Refused)(nil),               // 77: headstart.node.v1.Refused
+	(*DescribeRequest)(nil),       // 78: headstart.node.v1.DescribeRequest
+	(*Pod)(nil),                   // 79: headstart.node.v1.Pod
+	(*GoneRequest)(nil),           // 80: headstart.node.v1.GoneRequest
+	(*GoneResponse)(nil),          // 81: headstart.node.v1.GoneResponse
+	(*MountsRequest)(nil),         // 82: headstart.node.v1.MountsRequest
+	(*MountsResponse)(nil),        // 83: headstart.node.v1.MountsResponse
+	(*StageRequest)(nil),          // 84: headstart.node.v1.StageRequest
+	(*StageResponse)(nil),         // 85: headstart.node.v1.StageResponse
+	(*ClosedRequest)(nil),         // 86: headstart.node.v1.ClosedRequest
+	(*ClosedResponse)(nil),        // 87: headstart.node.v1.ClosedResponse
+	(*DescribeResponse)(nil),      // 88: headstart.node.v1.DescribeResponse
+	(*Endpoint)(nil),              // 89: headstart.node.v1.Endpoint
+	(*Mount)(nil),                 // 90: headstart.node.v1.Mount
+	nil,                           // 91: headstart.node.v1.Activate.InputsEntry
+	nil,                           // 92: headstart.node.v1.Connections.KindsEntry
+	nil,                           // 93: headstart.node.v1.Load.InFlightEntry
+	nil,                           // 94: headstart.node.v1.StepRecord.SquashedEntry
+	nil,                           // 95: headstart.node.v1.EndpointSignals.NamedMetricsEntry
+	nil,                           // 96: headstart.node.v1.FunctionSignals.NamedMetricsEntry
+	nil,                           // 97: headstart.node.v1.Function.EnvEntry
+	nil,                           // 98: headstart.node.v1.Function.InputTemplatesEntry
+	nil,                           // 99: headstart.node.v1.Store.FreshEntry
+	nil,                           // 100: headstart.node.v1.Store.WriteEntry
+	nil,                           // 101: headstart.node.v1.Trigger.InputsEntry
+	nil,                           // 102: headstart.node.v1.Expect.InputsEntry
+	nil,                           // 103: headstart.node.v1.Bound.RelayHeadersEntry
+	nil,                           // 104: headstart.node.v1.DescribeResponse.EnvEntry
+	nil,                           // 105: headstart.node.v1.Endpoint.EnvEntry
+	(*durationpb.Duration)(nil),   // 106: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil), // 107: google.protobuf.Timestamp
 }
 var file_node_proto_depIdxs = []int32{
 	6,   // 0: headstart.node.v1.NodeMessage.register:type_name -> headstart.node.v1.Register
@@ -7785,148 +8160,157 @@ var file_node_proto_depIdxs = []int32{
 	8,   // 2: headstart.node.v1.NodeMessage.instance:type_name -> headstart.node.v1.InstanceStatus
 	14,  // 3: headstart.node.v1.NodeMessage.load:type_name -> headstart.node.v1.Load
 	15,  // 4: headstart.node.v1.NodeMessage.event:type_name -> headstart.node.v1.Event
-	31,  // 5: headstart.node.v1.NodeMessage.round_trips:type_name -> headstart.node.v1.RoundTrips
-	33,  // 6: headstart.node.v1.NodeMessage.signals:type_name -> headstart.node.v1.Signals
-	37,  // 7: headstart.node.v1.NodeMessage.gateway_refusals:type_name -> headstart.node.v1.GatewayRefusals
-	39,  // 8: headstart.node.v1.NodeMessage.store_problems:type_name -> headstart.node.v1.StoreProblems
-	29,  // 9: headstart.node.v1.NodeMessage.confirmed:type_name -> headstart.node.v1.Confirmed
+	35,  // 5: headstart.node.v1.NodeMessage.round_trips:type_name -> headstart.node.v1.RoundTrips
+	37,  // 6: headstart.node.v1.NodeMessage.signals:type_name -> headstart.node.v1.Signals
+	41,  // 7: headstart.node.v1.NodeMessage.gateway_refusals:type_name -> headstart.node.v1.GatewayRefusals
+	43,  // 8: headstart.node.v1.NodeMessage.store_problems:type_name -> headstart.node.v1.StoreProblems
+	33,  // 9: headstart.node.v1.NodeMessage.confirmed:type_name -> headstart.node.v1.Confirmed
 	22,  // 10: headstart.node.v1.NodeMessage.cache_answer:type_name -> headstart.node.v1.CacheAnswer
-	25,  // 11: headstart.node.v1.NodeMessage.keeps:type_name -> headstart.node.v1.Keeps
-	41,  // 12: headstart.node.v1.NodeMessage.destination_problems:type_name -> headstart.node.v1.DestinationProblems
-	43,  // 13: headstart.node.v1.NodeMessage.unused:type_name -> headstart.node.v1.Unused
-	48,  // 14: headstart.node.v1.ControlMessage.functions:type_name -> headstart.node.v1.Functions
-	67,  // 15: headstart.node.v1.ControlMessage.start:type_name -> headstart.node.v1.StartInstance
-	69,  // 16: headstart.node.v1.ControlMessage.stop:type_name -> headstart.node.v1.StopInstance
-	70,  // 17: headstart.node.v1.ControlMessage.expect:type_name -> headstart.node.v1.Expect
-	71,  // 18: headstart.node.v1.ControlMessage.bound:type_name -> headstart.node.v1.Bound
-	73,  // 19: headstart.node.v1.ControlMessage.refused:type_name -> headstart.node.v1.Refused
+	29,  // 11: headstart.node.v1.NodeMessage.keeps:type_name -> headstart.node.v1.Keeps
+	45,  // 12: headstart.node.v1.NodeMessage.destination_problems:type_name -> headstart.node.v1.DestinationProblems
+	47,  // 13: headstart.node.v1.NodeMessage.unused:type_name -> headstart.node.v1.Unused
+	52,  // 14: headstart.node.v1.ControlMessage.functions:type_name -> headstart.node.v1.Functions
+	71,  // 15: headstart.node.v1.ControlMessage.start:type_name -> headstart.node.v1.StartInstance
+	73,  // 16: headstart.node.v1.ControlMessage.stop:type_name -> headstart.node.v1.StopInstance
+	74,  // 17: headstart.node.v1.ControlMessage.expect:type_name -> headstart.node.v1.Expect
+	75,  // 18: headstart.node.v1.ControlMessage.bound:type_name -> headstart.node.v1.Bound
+	77,  // 19: headstart.node.v1.ControlMessage.refused:type_name -> headstart.node.v1.Refused
 	9,   // 20: headstart.node.v1.ControlMessage.instances:type_name -> headstart.node.v1.Instances
-	65,  // 21: headstart.node.v1.ControlMessage.triggers:type_name -> headstart.node.v1.Triggers
+	69,  // 21: headstart.node.v1.ControlMessage.triggers:type_name -> headstart.node.v1.Triggers
 	16,  // 22: headstart.node.v1.ControlMessage.neighbours:type_name -> headstart.node.v1.Neighbours
-	27,  // 23: headstart.node.v1.ControlMessage.in_charge:type_name -> headstart.node.v1.InCharge
-	28,  // 24: headstart.node.v1.ControlMessage.confirm:type_name -> headstart.node.v1.Confirm
-	72,  // 25: headstart.node.v1.ControlMessage.keys:type_name -> headstart.node.v1.Keys
-	49,  // 26: headstart.node.v1.ControlMessage.function_changes:type_name -> headstart.node.v1.FunctionChanges
+	31,  // 23: headstart.node.v1.ControlMessage.in_charge:type_name -> headstart.node.v1.InCharge
+	32,  // 24: headstart.node.v1.ControlMessage.confirm:type_name -> headstart.node.v1.Confirm
+	76,  // 25: headstart.node.v1.ControlMessage.keys:type_name -> headstart.node.v1.Keys
+	53,  // 26: headstart.node.v1.ControlMessage.function_changes:type_name -> headstart.node.v1.FunctionChanges
 	18,  // 27: headstart.node.v1.ControlMessage.site:type_name -> headstart.node.v1.Site
 	19,  // 28: headstart.node.v1.ControlMessage.passes:type_name -> headstart.node.v1.Passes
 	21,  // 29: headstart.node.v1.ControlMessage.cache_call:type_name -> headstart.node.v1.CacheCall
-	46,  // 30: headstart.node.v1.ControlMessage.allowances:type_name -> headstart.node.v1.Allowances
-	68,  // 31: headstart.node.v1.ControlMessage.withdraw:type_name -> headstart.node.v1.WithdrawInstance
+	50,  // 30: headstart.node.v1.ControlMessage.allowances:type_name -> headstart.node.v1.Allowances
+	72,  // 31: headstart.node.v1.ControlMessage.withdraw:type_name -> headstart.node.v1.WithdrawInstance
 	8,   // 32: headstart.node.v1.Register.instances:type_name -> headstart.node.v1.InstanceStatus
-	87,  // 33: headstart.node.v1.Activate.inputs:type_name -> headstart.node.v1.Activate.InputsEntry
+	91,  // 33: headstart.node.v1.Activate.inputs:type_name -> headstart.node.v1.Activate.InputsEntry
 	0,   // 34: headstart.node.v1.InstanceStatus.phase:type_name -> headstart.node.v1.Phase
 	8,   // 35: headstart.node.v1.Instances.instances:type_name -> headstart.node.v1.InstanceStatus
 	13,  // 36: headstart.node.v1.Instances.jobs:type_name -> headstart.node.v1.Job
 	11,  // 37: headstart.node.v1.Instances.volumes:type_name -> headstart.node.v1.Volumes
 	10,  // 38: headstart.node.v1.Instances.connections:type_name -> headstart.node.v1.Connections
-	88,  // 39: headstart.node.v1.Connections.kinds:type_name -> headstart.node.v1.Connections.KindsEntry
+	92,  // 39: headstart.node.v1.Connections.kinds:type_name -> headstart.node.v1.Connections.KindsEntry
 	12,  // 40: headstart.node.v1.Volumes.volumes:type_name -> headstart.node.v1.Volume
-	101, // 41: headstart.node.v1.Volumes.wait:type_name -> google.protobuf.Duration
-	73,  // 42: headstart.node.v1.Volumes.refused:type_name -> headstart.node.v1.Refused
-	101, // 43: headstart.node.v1.Job.ready_timeout:type_name -> google.protobuf.Duration
-	73,  // 44: headstart.node.v1.Job.refused:type_name -> headstart.node.v1.Refused
-	89,  // 45: headstart.node.v1.Load.in_flight:type_name -> headstart.node.v1.Load.InFlightEntry
-	102, // 46: headstart.node.v1.Event.at:type_name -> google.protobuf.Timestamp
+	106, // 41: headstart.node.v1.Volumes.wait:type_name -> google.protobuf.Duration
+	77,  // 42: headstart.node.v1.Volumes.refused:type_name -> headstart.node.v1.Refused
+	106, // 43: headstart.node.v1.Job.ready_timeout:type_name -> google.protobuf.Duration
+	77,  // 44: headstart.node.v1.Job.refused:type_name -> headstart.node.v1.Refused
+	93,  // 45: headstart.node.v1.Load.in_flight:type_name -> headstart.node.v1.Load.InFlightEntry
+	107, // 46: headstart.node.v1.Event.at:type_name -> google.protobuf.Timestamp
 	17,  // 47: headstart.node.v1.Neighbours.neighbours:type_name -> headstart.node.v1.Neighbour
 	17,  // 48: headstart.node.v1.Site.members:type_name -> headstart.node.v1.Neighbour
 	20,  // 49: headstart.node.v1.Passes.passes:type_name -> headstart.node.v1.Pass
 	1,   // 50: headstart.node.v1.CacheCall.verb:type_name -> headstart.node.v1.CacheVerb
 	23,  // 51: headstart.node.v1.CacheAnswer.entries:type_name -> headstart.node.v1.CacheEntry
-	73,  // 52: headstart.node.v1.CacheAnswer.refused:type_name -> headstart.node.v1.Refused
-	24,  // 53: headstart.node.v1.CacheEntry.advice:type_name -> headstart.node.v1.Advice
-	26,  // 54: headstart.node.v1.Keeps.volumes:type_name -> headstart.node.v1.KeptVolume
-	30,  // 55: headstart.node.v1.RoundTrips.coordinate:type_name -> headstart.node.v1.Coordinate
-	32,  // 56: headstart.node.v1.RoundTrips.measured:type_name -> headstart.node.v1.RoundTrip
-	101, // 57: headstart.node.v1.RoundTrip.age:type_name -> google.protobuf.Duration
-	36,  // 58: headstart.node.v1.Signals.functions:type_name -> headstart.node.v1.FunctionSignals
-	34,  // 59: headstart.node.v1.Signals.routed:type_name -> headstart.node.v1.RoutedSignals
-	35,  // 60: headstart.node.v1.RoutedSignals.endpoints:type_name -> headstart.node.v1.EndpointSignals
-	90,  // 61: headstart.node.v1.EndpointSignals.named_metrics:type_name -> headstart.node.v1.EndpointSignals.NamedMetricsEntry
-	91,  // 62: headstart.node.v1.FunctionSignals.named_metrics:type_name -> headstart.node.v1.FunctionSignals.NamedMetricsEntry
-	38,  // 63: headstart.node.v1.GatewayRefusals.refusals:type_name -> headstart.node.v1.GatewayRefusal
-	40,  // 64: headstart.node.v1.StoreProblems.problems:type_name -> headstart.node.v1.StoreProblem
-	42,  // 65: headstart.node.v1.DestinationProblems.problems:type_name -> headstart.node.v1.DestinationProblem
-	44,  // 66: headstart.node.v1.Unused.destinations:type_name -> headstart.node.v1.UnusedConnections
-	45,  // 67: headstart.node.v1.UnusedConnections.functions:type_name -> headstart.node.v1.PooledFunction
-	101, // 68: headstart.node.v1.PooledFunction.setup:type_name -> google.protobuf.Duration
-	101, // 69: headstart.node.v1.PooledFunction.oldest:type_name -> google.protobuf.Duration
-	101, // 70: headstart.node.v1.Allowances.expires_in:type_name -> google.protobuf.Duration
-	47,  // 71: headstart.node.v1.Allowances.destinations:type_name -> headstart.node.v1.Allowance
-	50,  // 72: headstart.node.v1.Functions.functions:type_name -> headstart.node.v1.Function
-	62,  // 73: headstart.node.v1.Functions.stores:type_name -> headstart.node.v1.Store
-	63,  // 74: headstart.node.v1.Functions.destinations:type_name -> headstart.node.v1.Destination
-	50,  // 75: headstart.node.v1.FunctionChanges.functions:type_name -> headstart.node.v1.Function
-	62,  // 76: headstart.node.v1.FunctionChanges.stores:type_name -> headstart.node.v1.Store
-	63,  // 77: headstart.node.v1.FunctionChanges.destinations:type_name -> headstart.node.v1.Destination
-	92,  // 78: headstart.node.v1.Function.env:type_name -> headstart.node.v1.Function.EnvEntry
-	101, // 79: headstart.node.v1.Function.ready_timeout:type_name -> google.protobuf.Duration
-	101, // 80: headstart.node.v1.Function.request_timeout:type_name -> google.protobuf.Duration
-	93,  // 81: headstart.node.v1.Function.input_templates:type_name -> headstart.node.v1.Function.InputTemplatesEntry
-	51,  // 82: headstart.node.v1.Function.workflow:type_name -> headstart.node.v1.Workflow
-	101, // 83: headstart.node.v1.Workflow.timeout:type_name -> google.protobuf.Duration
-	52,  // 84: headstart.node.v1.Workflow.tasks:type_name -> headstart.node.v1.Task
-	101, // 85: headstart.node.v1.Task.timeout:type_name -> google.protobuf.Duration
-	54,  // 86: headstart.node.v1.Task.call:type_name -> headstart.node.v1.Call
-	53,  // 87: headstart.node.v1.Task.do:type_name -> headstart.node.v1.TaskList
-	55,  // 88: headstart.node.v1.Task.switch:type_name -> headstart.node.v1.Switch
-	57,  // 89: headstart.node.v1.Task.fork:type_name -> headstart.node.v1.Fork
-	58,  // 90: headstart.node.v1.Task.for:type_name -> headstart.node.v1.For
-	59,  // 91: headstart.node.v1.Task.try:type_name -> headstart.node.v1.Try
-	101, // 92: headstart.node.v1.Task.wait:type_name -> google.protobuf.Duration
-	52,  // 93: headstart.node.v1.TaskList.tasks:type_name -> headstart.node.v1.Task
-	56,  // 94: headstart.node.v1.Switch.cases:type_name -> headstart.node.v1.Case
-	52,  // 95: headstart.node.v1.Fork.branches:type_name -> headstart.node.v1.Task
-	52,  // 96: headstart.node.v1.For.tasks:type_name -> headstart.node.v1.Task
-	52,  // 97: headstart.node.v1.Try.tasks:type_name -> headstart.node.v1.Task
-	60,  // 98: headstart.node.v1.Try.with:type_name -> headstart.node.v1.ErrorFilter
-	61,  // 99: headstart.node.v1.Try.retry:type_name -> headstart.node.v1.Retry
-	52,  // 100: headstart.node.v1.Try.catch:type_name -> headstart.node.v1.Task
-	101, // 101: headstart.node.v1.Retry.delay:type_name -> google.protobuf.Duration
-	101, // 102: headstart.node.v1.Retry.duration:type_name -> google.protobuf.Duration
-	101, // 103: headstart.node.v1.Retry.jitter_from:type_name -> google.protobuf.Duration
-	101, // 104: headstart.node.v1.Retry.jitter_to:type_name -> google.protobuf.Duration
-	94,  // 105: headstart.node.v1.Store.fresh:type_name -> headstart.node.v1.Store.FreshEntry
-	95,  // 106: headstart.node.v1.Store.write:type_name -> headstart.node.v1.Store.WriteEntry
-	64,  // 107: headstart.node.v1.Destination.tls:type_name -> headstart.node.v1.DestinationTLS
-	66,  // 108: headstart.node.v1.Triggers.triggers:type_name -> headstart.node.v1.Trigger
-	96,  // 109: headstart.node.v1.Trigger.inputs:type_name -> headstart.node.v1.Trigger.InputsEntry
-	50,  // 110: headstart.node.v1.StartInstance.function:type_name -> headstart.node.v1.Function
-	13,  // 111: headstart.node.v1.StartInstance.job:type_name -> headstart.node.v1.Job
-	11,  // 112: headstart.node.v1.StartInstance.volumes:type_name -> headstart.node.v1.Volumes
-	10,  // 113: headstart.node.v1.StartInstance.connections:type_name -> headstart.node.v1.Connections
-	101, // 114: headstart.node.v1.StopInstance.grace:type_name -> google.protobuf.Duration
-	97,  // 115: headstart.node.v1.Expect.inputs:type_name -> headstart.node.v1.Expect.InputsEntry
-	98,  // 116: headstart.node.v1.Bound.relay_headers:type_name -> headstart.node.v1.Bound.RelayHeadersEntry
-	75,  // 117: headstart.node.v1.DescribeRequest.pod:type_name -> headstart.node.v1.Pod
-	75,  // 118: headstart.node.v1.GoneRequest.pod:type_name -> headstart.node.v1.Pod
-	75,  // 119: headstart.node.v1.MountsRequest.pod:type_name -> headstart.node.v1.Pod
-	86,  // 120: headstart.node.v1.MountsResponse.mounts:type_name -> headstart.node.v1.Mount
-	75,  // 121: headstart.node.v1.StageRequest.pod:type_name -> headstart.node.v1.Pod
-	75,  // 122: headstart.node.v1.ClosedRequest.pod:type_name -> headstart.node.v1.Pod
-	86,  // 123: headstart.node.v1.DescribeResponse.mounts:type_name -> headstart.node.v1.Mount
-	99,  // 124: headstart.node.v1.DescribeResponse.env:type_name -> headstart.node.v1.DescribeResponse.EnvEntry
-	85,  // 125: headstart.node.v1.DescribeResponse.endpoints:type_name -> headstart.node.v1.Endpoint
-	100, // 126: headstart.node.v1.Endpoint.env:type_name -> headstart.node.v1.Endpoint.EnvEntry
-	101, // 127: headstart.node.v1.Store.FreshEntry.value:type_name -> google.protobuf.Duration
-	4,   // 128: headstart.node.v1.ControlPlane.Connect:input_type -> headstart.node.v1.NodeMessage
-	2,   // 129: headstart.node.v1.Identity.Issue:input_type -> headstart.node.v1.IssueRequest
-	74,  // 130: headstart.node.v1.Sandboxes.Describe:input_type -> headstart.node.v1.DescribeRequest
-	76,  // 131: headstart.node.v1.Sandboxes.Gone:input_type -> headstart.node.v1.GoneRequest
-	78,  // 132: headstart.node.v1.Sandboxes.Mounts:input_type -> headstart.node.v1.MountsRequest
-	80,  // 133: headstart.node.v1.Sandboxes.Stage:input_type -> headstart.node.v1.StageRequest
-	82,  // 134: headstart.node.v1.Sandboxes.Closed:input_type -> headstart.node.v1.ClosedRequest
-	5,   // 135: headstart.node.v1.ControlPlane.Connect:output_type -> headstart.node.v1.ControlMessage
-	3,   // 136: headstart.node.v1.Identity.Issue:output_type -> headstart.node.v1.IssueResponse
-	84,  // 137: headstart.node.v1.Sandboxes.Describe:output_type -> headstart.node.v1.DescribeResponse
-	77,  // 138: headstart.node.v1.Sandboxes.Gone:output_type -> headstart.node.v1.GoneResponse
-	79,  // 139: headstart.node.v1.Sandboxes.Mounts:output_type -> headstart.node.v1.MountsResponse
-	81,  // 140: headstart.node.v1.Sandboxes.Stage:output_type -> headstart.node.v1.StageResponse
-	83,  // 141: headstart.node.v1.Sandboxes.Closed:output_type -> headstart.node.v1.ClosedResponse
-	135, // [135:142] is the sub-list for method output_type
-	128, // [128:135] is the sub-list for method input_type
-	128, // [128:128] is the sub-list for extension type_name
-	128, // [128:128] is the sub-list for extension extendee
-	0,   // [0:128] is the sub-list for field type_name
+	77,  // 52: headstart.node.v1.CacheAnswer.refused:type_name -> headstart.node.v1.Refused
+	28,  // 53: headstart.node.v1.CacheEntry.advice:type_name -> headstart.node.v1.Advice
+	24,  // 54: headstart.node.v1.CacheEntry.workflow:type_name -> headstart.node.v1.WorkflowRecord
+	25,  // 55: headstart.node.v1.WorkflowRecord.steps:type_name -> headstart.node.v1.StepRecord
+	26,  // 56: headstart.node.v1.WorkflowRecord.recent:type_name -> headstart.node.v1.RunRecord
+	94,  // 57: headstart.node.v1.StepRecord.squashed:type_name -> headstart.node.v1.StepRecord.SquashedEntry
+	106, // 58: headstart.node.v1.StepRecord.saved:type_name -> google.protobuf.Duration
+	107, // 59: headstart.node.v1.RunRecord.began:type_name -> google.protobuf.Timestamp
+	106, // 60: headstart.node.v1.RunRecord.took:type_name -> google.protobuf.Duration
+	27,  // 61: headstart.node.v1.RunRecord.path:type_name -> headstart.node.v1.RunStep
+	106, // 62: headstart.node.v1.RunRecord.saved:type_name -> google.protobuf.Duration
+	30,  // 63: headstart.node.v1.Keeps.volumes:type_name -> headstart.node.v1.KeptVolume
+	34,  // 64: headstart.node.v1.RoundTrips.coordinate:type_name -> headstart.node.v1.Coordinate
+	36,  // 65: headstart.node.v1.RoundTrips.measured:type_name -> headstart.node.v1.RoundTrip
+	106, // 66: headstart.node.v1.RoundTrip.age:type_name -> google.protobuf.Duration
+	40,  // 67: headstart.node.v1.Signals.functions:type_name -> headstart.node.v1.FunctionSignals
+	38,  // 68: headstart.node.v1.Signals.routed:type_name -> headstart.node.v1.RoutedSignals
+	39,  // 69: headstart.node.v1.RoutedSignals.endpoints:type_name -> headstart.node.v1.EndpointSignals
+	95,  // 70: headstart.node.v1.EndpointSignals.named_metrics:type_name -> headstart.node.v1.EndpointSignals.NamedMetricsEntry
+	96,  // 71: headstart.node.v1.FunctionSignals.named_metrics:type_name -> headstart.node.v1.FunctionSignals.NamedMetricsEntry
+	42,  // 72: headstart.node.v1.GatewayRefusals.refusals:type_name -> headstart.node.v1.GatewayRefusal
+	44,  // 73: headstart.node.v1.StoreProblems.problems:type_name -> headstart.node.v1.StoreProblem
+	46,  // 74: headstart.node.v1.DestinationProblems.problems:type_name -> headstart.node.v1.DestinationProblem
+	48,  // 75: headstart.node.v1.Unused.destinations:type_name -> headstart.node.v1.UnusedConnections
+	49,  // 76: headstart.node.v1.UnusedConnections.functions:type_name -> headstart.node.v1.PooledFunction
+	106, // 77: headstart.node.v1.PooledFunction.setup:type_name -> google.protobuf.Duration
+	106, // 78: headstart.node.v1.PooledFunction.oldest:type_name -> google.protobuf.Duration
+	106, // 79: headstart.node.v1.Allowances.expires_in:type_name -> google.protobuf.Duration
+	51,  // 80: headstart.node.v1.Allowances.destinations:type_name -> headstart.node.v1.Allowance
+	54,  // 81: headstart.node.v1.Functions.functions:type_name -> headstart.node.v1.Function
+	66,  // 82: headstart.node.v1.Functions.stores:type_name -> headstart.node.v1.Store
+	67,  // 83: headstart.node.v1.Functions.destinations:type_name -> headstart.node.v1.Destination
+	54,  // 84: headstart.node.v1.FunctionChanges.functions:type_name -> headstart.node.v1.Function
+	66,  // 85: headstart.node.v1.FunctionChanges.stores:type_name -> headstart.node.v1.Store
+	67,  // 86: headstart.node.v1.FunctionChanges.destinations:type_name -> headstart.node.v1.Destination
+	97,  // 87: headstart.node.v1.Function.env:type_name -> headstart.node.v1.Function.EnvEntry
+	106, // 88: headstart.node.v1.Function.ready_timeout:type_name -> google.protobuf.Duration
+	106, // 89: headstart.node.v1.Function.request_timeout:type_name -> google.protobuf.Duration
+	98,  // 90: headstart.node.v1.Function.input_templates:type_name -> headstart.node.v1.Function.InputTemplatesEntry
+	55,  // 91: headstart.node.v1.Function.workflow:type_name -> headstart.node.v1.Workflow
+	106, // 92: headstart.node.v1.Workflow.timeout:type_name -> google.protobuf.Duration
+	56,  // 93: headstart.node.v1.Workflow.tasks:type_name -> headstart.node.v1.Task
+	106, // 94: headstart.node.v1.Task.timeout:type_name -> google.protobuf.Duration
+	58,  // 95: headstart.node.v1.Task.call:type_name -> headstart.node.v1.Call
+	57,  // 96: headstart.node.v1.Task.do:type_name -> headstart.node.v1.TaskList
+	59,  // 97: headstart.node.v1.Task.switch:type_name -> headstart.node.v1.Switch
+	61,  // 98: headstart.node.v1.Task.fork:type_name -> headstart.node.v1.Fork
+	62,  // 99: headstart.node.v1.Task.for:type_name -> headstart.node.v1.For
+	63,  // 100: headstart.node.v1.Task.try:type_name -> headstart.node.v1.Try
+	106, // 101: headstart.node.v1.Task.wait:type_name -> google.protobuf.Duration
+	56,  // 102: headstart.node.v1.TaskList.tasks:type_name -> headstart.node.v1.Task
+	60,  // 103: headstart.node.v1.Switch.cases:type_name -> headstart.node.v1.Case
+	56,  // 104: headstart.node.v1.Fork.branches:type_name -> headstart.node.v1.Task
+	56,  // 105: headstart.node.v1.For.tasks:type_name -> headstart.node.v1.Task
+	56,  // 106: headstart.node.v1.Try.tasks:type_name -> headstart.node.v1.Task
+	64,  // 107: headstart.node.v1.Try.with:type_name -> headstart.node.v1.ErrorFilter
+	65,  // 108: headstart.node.v1.Try.retry:type_name -> headstart.node.v1.Retry
+	56,  // 109: headstart.node.v1.Try.catch:type_name -> headstart.node.v1.Task
+	106, // 110: headstart.node.v1.Retry.delay:type_name -> google.protobuf.Duration
+	106, // 111: headstart.node.v1.Retry.duration:type_name -> google.protobuf.Duration
+	106, // 112: headstart.node.v1.Retry.jitter_from:type_name -> google.protobuf.Duration
+	106, // 113: headstart.node.v1.Retry.jitter_to:type_name -> google.protobuf.Duration
+	99,  // 114: headstart.node.v1.Store.fresh:type_name -> headstart.node.v1.Store.FreshEntry
+	100, // 115: headstart.node.v1.Store.write:type_name -> headstart.node.v1.Store.WriteEntry
+	68,  // 116: headstart.node.v1.Destination.tls:type_name -> headstart.node.v1.DestinationTLS
+	70,  // 117: headstart.node.v1.Triggers.triggers:type_name -> headstart.node.v1.Trigger
+	101, // 118: headstart.node.v1.Trigger.inputs:type_name -> headstart.node.v1.Trigger.InputsEntry
+	54,  // 119: headstart.node.v1.StartInstance.function:type_name -> headstart.node.v1.Function
+	13,  // 120: headstart.node.v1.StartInstance.job:type_name -> headstart.node.v1.Job
+	11,  // 121: headstart.node.v1.StartInstance.volumes:type_name -> headstart.node.v1.Volumes
+	10,  // 122: headstart.node.v1.StartInstance.connections:type_name -> headstart.node.v1.Connections
+	106, // 123: headstart.node.v1.StopInstance.grace:type_name -> google.protobuf.Duration
+	102, // 124: headstart.node.v1.Expect.inputs:type_name -> headstart.node.v1.Expect.InputsEntry
+	103, // 125: headstart.node.v1.Bound.relay_headers:type_name -> headstart.node.v1.Bound.RelayHeadersEntry
+	79,  // 126: headstart.node.v1.DescribeRequest.pod:type_name -> headstart.node.v1.Pod
+	79,  // 127: headstart.node.v1.GoneRequest.pod:type_name -> headstart.node.v1.Pod
+	79,  // 128: headstart.node.v1.MountsRequest.pod:type_name -> headstart.node.v1.Pod
+	90,  // 129: headstart.node.v1.MountsResponse.mounts:type_name -> headstart.node.v1.Mount
+	79,  // 130: headstart.node.v1.StageRequest.pod:type_name -> headstart.node.v1.Pod
+	79,  // 131: headstart.node.v1.ClosedRequest.pod:type_name -> headstart.node.v1.Pod
+	90,  // 132: headstart.node.v1.DescribeResponse.mounts:type_name -> headstart.node.v1.Mount
+	104, // 133: headstart.node.v1.DescribeResponse.env:type_name -> headstart.node.v1.DescribeResponse.EnvEntry
+	89,  // 134: headstart.node.v1.DescribeResponse.endpoints:type_name -> headstart.node.v1.Endpoint
+	105, // 135: headstart.node.v1.Endpoint.env:type_name -> headstart.node.v1.Endpoint.EnvEntry
+	106, // 136: headstart.node.v1.Store.FreshEntry.value:type_name -> google.protobuf.Duration
+	4,   // 137: headstart.node.v1.ControlPlane.Connect:input_type -> headstart.node.v1.NodeMessage
+	2,   // 138: headstart.node.v1.Identity.Issue:input_type -> headstart.node.v1.IssueRequest
+	78,  // 139: headstart.node.v1.Sandboxes.Describe:input_type -> headstart.node.v1.DescribeRequest
+	80,  // 140: headstart.node.v1.Sandboxes.Gone:input_type -> headstart.node.v1.GoneRequest
+	82,  // 141: headstart.node.v1.Sandboxes.Mounts:input_type -> headstart.node.v1.MountsRequest
+	84,  // 142: headstart.node.v1.Sandboxes.Stage:input_type -> headstart.node.v1.StageRequest
+	86,  // 143: headstart.node.v1.Sandboxes.Closed:input_type -> headstart.node.v1.ClosedRequest
+	5,   // 144: headstart.node.v1.ControlPlane.Connect:output_type -> headstart.node.v1.ControlMessage
+	3,   // 145: headstart.node.v1.Identity.Issue:output_type -> headstart.node.v1.IssueResponse
+	88,  // 146: headstart.node.v1.Sandboxes.Describe:output_type -> headstart.node.v1.DescribeResponse
+	81,  // 147: headstart.node.v1.Sandboxes.Gone:output_type -> headstart.node.v1.GoneResponse
+	83,  // 148: headstart.node.v1.Sandboxes.Mounts:output_type -> headstart.node.v1.MountsResponse
+	85,  // 149: headstart.node.v1.Sandboxes.Stage:output_type -> headstart.node.v1.StageResponse
+	87,  // 150: headstart.node.v1.Sandboxes.Closed:output_type -> headstart.node.v1.ClosedResponse
+	144, // [144:151] is the sub-list for method output_type
+	137, // [137:144] is the sub-list for method input_type
+	137, // [137:137] is the sub-list for extension type_name
+	137, // [137:137] is the sub-list for extension extendee
+	0,   // [0:137] is the sub-list for field type_name
 }
 
 func init() { file_node_proto_init() }
@@ -7970,7 +8354,7 @@ func file_node_proto_init() {
 		(*ControlMessage_Allowances)(nil),
 		(*ControlMessage_Withdraw)(nil),
 	}
-	file_node_proto_msgTypes[50].OneofWrappers = []any{
+	file_node_proto_msgTypes[54].OneofWrappers = []any{
 		(*Task_Call)(nil),
 		(*Task_Do)(nil),
 		(*Task_Switch)(nil),
@@ -7987,7 +8371,7 @@ func file_node_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_node_proto_rawDesc), len(file_node_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   99,
+			NumMessages:   104,
 			NumExtensions: 0,
 			NumServices:   3,
 		},

@@ -67,7 +67,9 @@ var open = map[Reason]bool{
 	"RangeNotSatisfiable": true,
 	"CallMalformed":       true, "CallNotAllowed": true, "InputNotTaken": true, "CallDepthExceeded": true,
 	"TooManyReads": true, "TooManyCalls": true,
-	"OutputMalformed": true, "NoOutput": true, "OutputUnknown": true, "OutputNotStored": true,
+	// of a server outside, whose name the workflow has
+	"DestinationFailed": true,
+	"OutputMalformed":   true, "NoOutput": true, "OutputUnknown": true, "OutputNotStored": true,
 }
 
 // ForCaller is as much of a problem as a caller gets, for one function and request. The rest is in the

@@ -55,7 +55,7 @@ func (g guesses) Answer(step *program.Step) (program.Answer, bool) {
 	made := guess{key: key}
 	if w := g.early[step.ID]; w != nil && w.answer != nil && same(w.step, step) {
 		made.answer, made.known = *w.answer, true
-	} else if to := g.function(step.Host); to.err == nil {
+	} else if to := g.orOutside(g.function(step.Host), step); to.err == nil {
 		made.answer, made.known = g.owner.tables.Guess(to.of, key, time.Now())
 	}
 	g.run.guesses[step.ID] = made
@@ -126,7 +126,7 @@ func (r *run) adopt(ctx context.Context) {
 				continue
 			}
 			delete(r.early, step.ID)
-			r.under[step.ID], r.begun[step.ID] = w, true
+			r.under[step.ID], r.begun[step.ID], w.turn = w, true, time.Now()
 			if err != nil {
 				r.commitEffect(ctx, w)
 				continue
@@ -159,7 +159,7 @@ func (r *run) committed(w *work, err error) *program.State {
 	case r.under[w.step.ID] != w: // nobody waits for it any more
 		return r.state
 	case errors.Is(err, attempt.ErrUnclear): // to do it again could have it done twice
-		w.answer = &program.Answer{Err: attempt.ErrUnclear}
+		w.answer, w.answered = &program.Answer{Err: attempt.ErrUnclear}, time.Now()
 	case err != nil:
 		delete(r.under, w.step.ID)
 		r.looked = false
@@ -187,12 +187,17 @@ func (r *run) squash(w *work, why string) {
 	w.attempt.Squash()
 	w.drop()
 	r.owner.config.Metrics.attempted(r.request.Workflow.GetName(), why)
+	r.compiled.record.step(w, func(s *nodeapi.StepRecord) { s.Squashed[why]++ })
 }
 
 // heard compares an answer with what was guessed of it: what was made of another guess is looked at again.
 func (r *run) heard(w *work) {
 	made, is := r.guesses[w.step.ID]
-	if is && made.known && w.answer.Err == nil && memo.Same(made.answer, *w.answer) {
+	right := is && made.known && w.answer.Err == nil && memo.Same(made.answer, *w.answer)
+	if is && made.known && (w.answer.Err == nil || w.attempt == nil) { // else it lost its instance
+		r.guessed(w, right)
+	}
+	if right {
 		return
 	}
 	r.guesses[w.step.ID] = guess{key: memo.KeyOf(w.step.Request), answer: *w.answer, known: w.answer.Err == nil}

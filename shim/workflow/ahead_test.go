@@ -8,7 +8,10 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
+	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -42,6 +45,8 @@ type ahead struct {
 	// counts are those that answer how often they have worked, by a store. committing is called when an attempt's part of it is to count.
 	counts     map[string]bool
 	committing func() error
+	// unread: what an attempt has read is not compared. unfenced: what it does counts at once.
+	unread, unfenced bool
 
 	mu    sync.Mutex
 	began []string       // what functions have got, in its order
@@ -61,10 +66,10 @@ func (c *count) Commit(context.Context) error {
 	}
 	c.node.mu.Lock()
 	defer c.node.mu.Unlock()
-	if c.node.store[c.name] != c.read {
+	if !c.node.unread && c.node.store[c.name] != c.read {
 		return attempt.ErrSquashed
 	}
-	c.node.store[c.name]++
+	c.node.store[c.name] = c.read + 1
 	return nil
 }
 
@@ -77,7 +82,7 @@ func (n *ahead) worked(ctx context.Context, name string) int {
 	defer n.mu.Unlock()
 	times := n.store[name]
 	a, is := ctx.Value(early{}).(*attempt.Attempt)
-	if !is || !a.Affect(&count{n, name, times}) && a.InTurn() {
+	if !is || n.unfenced || !a.Affect(&count{n, name, times}) && a.InTurn() {
 		n.store[name]++
 	}
 	return times
@@ -87,6 +92,7 @@ func newAhead(t testing.TB, answers map[string]func(body string) string) *ahead 
 	n := &ahead{t: t, answers: answers, never: map[string]bool{}, counts: map[string]bool{}, store: map[string]int{},
 		loses: func() bool { return false }, committing: func() error { return nil }}
 	n.Owner = workflow.New(workflow.Config{Metrics: workflow.NewMetrics(prometheus.NewRegistry()),
+		Outside: func(string, *url.URL) (http.RoundTripper, string) { return nil, "" },
 		Find: func(_ context.Context, host string) (*nodeapi.Function, error) {
 			name := strings.TrimSuffix(host, ".shop")
 			if answers[name] == nil {
@@ -255,60 +261,100 @@ func TestASwitchIsGuessed(t *testing.T) {
 	})
 }
 
+// runsOfASeed is how often the workflow of a seed is run.
+const runsOfASeed = 6
+
+// seeds are those of random workflows: 300, or as many as make HEADSTART_SCHEDULES runs, which are others each time.
+func seeds(t *testing.T) (first, most uint64) {
+	said := os.Getenv("HEADSTART_SCHEDULES")
+	if said == "" {
+		return 0, 300
+	}
+	schedules, err := strconv.ParseUint(said, 10, 32)
+	if err != nil {
+		t.Fatalf("HEADSTART_SCHEDULES: %v", err)
+	}
+	first, most = rand.Uint64()>>1, schedules/runsOfASeed
+	t.Logf("%d runs, from seed %d on", most*runsOfASeed, first)
+	return first, most
+}
+
 // With any guesses, and with attempts that lose their instances, a run answers as one in which each function works in its turn, and no
-// later.
+// later, and what functions have written is the same, while others write it, too.
 func TestRunningAheadChangesNothing(t *testing.T) {
-	for seed := range uint64(300) {
+	first, most := seeds(t)
+	for seed := first; seed < first+most; seed++ {
 		synctest.Test(t, func(t *testing.T) {
-			r := rand.New(rand.NewPCG(seed, 20))
-			answers := map[string]func(string) string{}
-			var changes atomic.Int64 // what functions have learned elsewhere
-			for i := range 6 {
-				name, kind := string(rune('a'+i)), r.IntN(3)
-				answers[name] = func(body string) string {
-					if kind == 0 {
-						return fmt.Sprint(len(body) + int(changes.Load())/3)
-					}
-					return fmt.Sprintf(`{"n":%d,"of":%q}`, len(body)%(kind+1), name)
-				}
-			}
-			n := newAhead(t, answers)
-			for name := range answers {
-				n.never[name] = r.IntN(6) == 0
-			}
-			plain := newAhead(t, answers)
-			for _, name := range []string{"d", "e", "f"} { // of which no two work at the same time in their turns
-				n.counts[name] = r.IntN(2) == 0
-				plain.counts[name] = n.counts[name]
-			}
-			lost := rand.New(rand.NewPCG(seed, 21))
-			n.loses = func() bool { n.mu.Lock(); defer n.mu.Unlock(); return lost.IntN(8) == 0 }
-			f := of(randomTasks(r, "/do", 2+r.IntN(5), 2, 6)...)
-			f.RequestTimeout = durationpb.New(time.Hour)
-			for name := range answers {
-				plain.never[name] = true
-			}
-			for range 6 {
-				body := fmt.Sprintf(`{"n":%d}`, r.IntN(2))
-				want, slow := plain.run(f, body)
-				got, fast := n.run(f, body)
-				if got != want {
-					t.Fatalf("seed %d: %s, want %s", seed, got, want)
-				}
-				if fast > slow {
-					t.Errorf("seed %d: it takes %s, in turn %s", seed, fast, slow)
-				}
-				if changes.Add(1); !maps.Equal(n.store, plain.store) {
-					t.Fatalf("seed %d: the store has %v, want %v", seed, n.store, plain.store)
-				}
-				if others := r.IntN(4); others < 3 { // somebody else has worked, too
-					name := []string{"d", "e", "f"}[others]
-					n.store[name]++
-					plain.store[name]++
-				}
+			if wrong := compare(t, seed, func(*ahead) {}); wrong != "" {
+				t.Fatalf("seed %d: %s", seed, wrong)
 			}
 		})
 	}
+}
+
+// The comparison finds each check that is left out.
+func TestWhatIsNotCheckedIsFound(t *testing.T) {
+	for name, leaveOut := range map[string]func(*ahead){
+		"what an attempt has read": func(n *ahead) { n.unread = true },
+		"the fence":                func(n *ahead) { n.unfenced = true },
+	} {
+		found := false
+		for seed := range uint64(100) {
+			synctest.Test(t, func(t *testing.T) { found = found || compare(t, seed, leaveOut) != "" })
+		}
+		if !found {
+			t.Errorf("nothing differs without %s", name)
+		}
+	}
+}
+
+// compare runs a random workflow ahead and in its turn, and returns what differs.
+func compare(t *testing.T, seed uint64, leaveOut func(*ahead)) (wrong string) {
+	r := rand.New(rand.NewPCG(seed, 20))
+	answers := map[string]func(string) string{}
+	var changes atomic.Int64 // what functions have learned elsewhere
+	for i := range 6 {
+		name, kind := string(rune('a'+i)), r.IntN(3)
+		answers[name] = func(body string) string {
+			if kind == 0 {
+				return fmt.Sprint(len(body) + int(changes.Load())/3)
+			}
+			return fmt.Sprintf(`{"n":%d,"of":%q}`, len(body)%(kind+1), name)
+		}
+	}
+	n, plain := newAhead(t, answers), newAhead(t, answers)
+	leaveOut(n)
+	for _, name := range []string{"a", "b", "c", "d", "e", "f"} {
+		n.never[name], plain.never[name] = r.IntN(6) == 0, true
+	}
+	for _, name := range []string{"d", "e", "f"} { // of which no two work at the same time in their turns
+		n.counts[name] = r.IntN(2) == 0
+		plain.counts[name] = n.counts[name]
+	}
+	lost := rand.New(rand.NewPCG(seed, 21))
+	n.loses = func() bool { n.mu.Lock(); defer n.mu.Unlock(); return lost.IntN(8) == 0 }
+	f := of(randomTasks(r, "/do", 2+r.IntN(5), 2, 6)...)
+	f.RequestTimeout = durationpb.New(time.Hour)
+	for range runsOfASeed {
+		body := fmt.Sprintf(`{"n":%d}`, r.IntN(2))
+		want, slow := plain.run(f, body)
+		got, fast := n.run(f, body)
+		changes.Add(1)
+		switch {
+		case got != want:
+			return fmt.Sprintf("%s, want %s", got, want)
+		case fast > slow:
+			return fmt.Sprintf("it takes %s, in turn %s", fast, slow)
+		case !maps.Equal(n.store, plain.store):
+			return fmt.Sprintf("the store has %v, want %v", n.store, plain.store)
+		}
+		if others := r.IntN(4); others < 3 { // somebody else has worked, too
+			name := []string{"d", "e", "f"}[others]
+			n.store[name]++
+			plain.store[name]++
+		}
+	}
+	return ""
 }
 
 // If nobody knows whether an attempt's part of a store counts, the run does not do it again.

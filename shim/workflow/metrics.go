@@ -1,6 +1,8 @@
 package workflow
 
 import (
+	"context"
+	"errors"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -44,13 +46,19 @@ const adopted = "adopted"
 
 func (m *Metrics) attempted(workflow, result string) { m.ahead.WithLabelValues(workflow, result).Inc() }
 
-func (m *Metrics) observe(workflow string, began time.Time, fault *program.Fault, err error) {
-	result := resultOK
+// resultOf is what a run has come to.
+func resultOf(fault *program.Fault, err error) string {
 	switch {
+	case errors.Is(err, context.DeadlineExceeded):
+		return string(problem.ReasonFunctionTimeout)
 	case err != nil:
-		result = string(problem.ReasonOf(err))
+		return string(problem.ReasonOf(err))
 	case fault != nil:
-		result = resultFault
+		return resultFault
 	}
+	return resultOK
+}
+
+func (m *Metrics) observe(workflow string, began time.Time, result string) {
 	m.duration.WithLabelValues(workflow, result).Observe(time.Since(began).Seconds())
 }

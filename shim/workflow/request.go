@@ -21,17 +21,21 @@ func readAll(w http.ResponseWriter, r *http.Request) ([]byte, error) {
 	return b, nil
 }
 
-// newRequest makes a request of a step's. What a function is asked by has no host of its own: its URL is that of a server.
+// newRequest makes a request of a step's.
 func newRequest(ctx context.Context, s *program.Request) (*http.Request, error) {
 	out, err := http.NewRequestWithContext(ctx, s.Method, s.URL.String(), bytes.NewReader(s.Body))
 	if err != nil {
 		return nil, fmt.Errorf("making the request of a step: %w", err)
 	}
 	out.Header = s.Header.Clone()
-	u := &url.URL{Path: s.URL.Path, RawPath: s.URL.RawPath, RawQuery: s.URL.RawQuery}
-	if u.Path == "" {
-		u.Path = "/"
-	}
-	out.URL = u
 	return out, nil
+}
+
+// pathOf is a URL as a server sees it: what a function is asked by has no host of its own.
+func pathOf(u *url.URL) *url.URL {
+	path := &url.URL{Path: u.Path, RawPath: u.RawPath, RawQuery: u.RawQuery}
+	if path.Path == "" {
+		path.Path = "/"
+	}
+	return path
 }

@@ -46,6 +46,9 @@ type run struct {
 	calls   sync.WaitGroup
 	answers chan came
 	failed  map[uint64]bool // calls that have failed before their turn
+
+	path  []*nodeapi.RunStep // calls whose answers count
+	saved time.Duration      // by those that began before their turn
 }
 
 // came is an answer for a call.
@@ -159,7 +162,7 @@ func (r *run) came(c came) *program.State {
 	if c.committed {
 		return r.committed(w, c.err)
 	}
-	w.answer = &c.answer
+	w.answer, w.answered = &c.answer, time.Now()
 	r.heard(w)
 	switch {
 	case r.under[w.step.ID] == w && w.committing: // the answer counts with it
@@ -177,6 +180,7 @@ func (r *run) commit(w *work) *program.State {
 	delete(r.under, w.step.ID)
 	delete(r.guesses, w.step.ID)
 	r.learn(w)
+	r.commits(w)
 	defer w.drop()
 	return r.state.Answer(w.step.ID, *w.answer, time.Now())
 }
@@ -190,11 +194,12 @@ func (r *run) dropAll() {
 	}
 }
 
-// found is what a host stands for.
+// found is what a host stands for: a function, or a server outside.
 type found struct {
-	f   *nodeapi.Function
-	err error
-	of  memo.Of
+	f       *nodeapi.Function
+	outside http.RoundTripper
+	err     error
+	of      memo.Of
 }
 
 // find returns the function that answers to a host, if the workflow may call it.
@@ -204,12 +209,22 @@ func (r *run) find(ctx context.Context, host string) found {
 		f, err = call.Allowed(f.GetName(), f, nil, r.namespace)
 	}
 	if err != nil {
-		if problem.ReasonOf(err) == problem.ReasonFunctionUnknown {
-			err = problem.New(http.StatusBadGateway, problem.ReasonFunctionUnknown, "", fmt.Sprintf("%.100q is no host of a function", host))
-		}
 		return found{err: err}
 	}
 	return found{f: f, of: memo.Of{Namespace: r.namespace, Function: f.GetName(), Revision: r.owner.revisions.get(f)}}
+}
+
+// orOutside returns what a step's host stands for, or else the server that its URL is of.
+func (r *run) orOutside(to found, step *program.Step) found {
+	if problem.ReasonOf(to.err) != problem.ReasonFunctionUnknown {
+		return to
+	}
+	outside, name := r.owner.config.Outside(r.namespace, step.Request.URL)
+	if outside == nil {
+		return found{err: problem.New(http.StatusBadGateway, problem.ReasonFunctionUnknown, "", fmt.Sprintf(
+			"%.100q is no host of a function, and no destination of namespace %s with the origin node", step.Host, r.namespace))}
+	}
+	return found{outside: outside, of: memo.Of{Namespace: r.namespace, Function: name}}
 }
 
 // work is a call at work, or done.
@@ -218,7 +233,9 @@ type work struct {
 	of      memo.Of          // what it is an answer of
 	attempt *attempt.Attempt // nil: it began in its turn
 	answer  *program.Answer  // once the run has heard of it
-	end     context.CancelFunc
+	// began is when it was begun, answered when the run heard of its answer, and turn when its turn came.
+	began, answered, turn time.Time
+	end                   context.CancelFunc
 	// committing: what it has done to a store is about to count.
 	committing bool
 
@@ -260,7 +277,7 @@ func (r *run) start(ctx context.Context, step *program.Step, a *attempt.Attempt)
 	if a != nil {
 		from = r.owner.ahead // attempts leave what runs need to these
 	}
-	w := &work{step: step, attempt: a, end: end, give: func(bytes int64) error { return r.owner.take(from, r.request.Workflow.GetName(), bytes) }}
+	w := &work{step: step, attempt: a, end: end, began: time.Now(), give: func(bytes int64) error { return r.owner.take(from, r.request.Workflow.GetName(), bytes) }}
 	r.calls.Go(func() {
 		answer := r.call(ctx, w)
 		if ctx.Err() != nil {
@@ -286,24 +303,40 @@ func (r *run) call(ctx context.Context, w *work) (a program.Answer) {
 		span.End()
 	}()
 	to := r.find(ctx, step.Host)
+	if w.attempt == nil { // servers outside are asked in their turn alone
+		to = r.orOutside(to, step)
+	}
 	if to.err != nil {
 		return program.Answer{Err: to.err}
 	}
 	w.of = to.of
-	span.SetAttributes(tracing.Function.String(to.f.GetName()))
 	id := nodeapi.NewRequestID()
 	out, err := newRequest(ctx, step.Request)
-	if err == nil {
-		out, err = call.Request(out, id, to.f, out.URL, call.By{Function: r.request.Workflow.GetName(), Depth: r.request.Depth})
+	switch {
+	case err != nil:
+	case to.outside != nil:
+		span.SetAttributes(tracing.ConnectionDestination.String(to.of.Function))
+		tracing.Inject(ctx, out.Header)
+	default:
+		span.SetAttributes(tracing.Function.String(to.f.GetName()))
+		out, err = call.Request(out, id, to.f, pathOf(step.Request.URL), call.By{Function: r.request.Workflow.GetName(), Depth: r.request.Depth})
 	}
 	if err != nil {
 		return program.Answer{Err: err}
 	}
 	keep := call.Keep{Most: expression.SizeLimit, Grow: w.grow}
 	var got call.Answer
-	if w.attempt != nil {
+	switch {
+	case to.outside != nil:
+		leave, err := r.owner.outside.Wait(ctx)
+		if err != nil {
+			return program.Answer{Err: err}
+		}
+		defer leave()
+		got = call.Send(to.outside, out, keep)
+	case w.attempt != nil:
 		got = r.request.Ahead(w.attempt, out, keep)
-	} else {
+	default:
 		got = call.Do(r.request.Ingress, out, keep)
 	}
 	switch {

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"net/url"
 	"runtime"
 	"strings"
 	"sync"
@@ -33,7 +34,10 @@ var tracer = otel.Tracer("github.com/headstart-mesh/headstart/shim/workflow")
 // Config is what an owner is made of.
 type Config struct {
 	// Find returns the function that answers to a host, or a *problem.Problem.
-	Find    func(ctx context.Context, host string) (*nodeapi.Function, error)
+	Find func(ctx context.Context, host string) (*nodeapi.Function, error)
+	// Outside returns what sends requests to a URL's server that is no function, for workflows of a namespace, and its name; nil: they
+	// may not call it.
+	Outside func(namespace string, u *url.URL) (http.RoundTripper, string)
 	Metrics *Metrics
 }
 
@@ -44,6 +48,8 @@ const (
 	aheadOfNode = 16 << 20
 	// leastMemory is what a run counts for at least, in bytes.
 	leastMemory = 8 << 10
+	// outsideMost is how many calls of servers outside a node makes at the same time: each may take a connection.
+	outsideMost = 256
 )
 
 // Owner runs workflows. Its methods may be called at the same time. What runs have of the node is shared out fairly among
@@ -53,7 +59,9 @@ type Owner struct {
 	memory *memory
 	ahead  *memory      // for what lies ahead of runs
 	turns  *fair.Places // those that compute
-	tables *memo.Tables
+	// outside are the calls of servers that are no functions.
+	outside *fair.Places
+	tables  *memo.Tables
 
 	revisions revisions
 
@@ -67,13 +75,14 @@ type compiled struct {
 	program   *program.Program
 	predictor *predict.Predictor
 	load      *load
+	record    *record
 	err       error
 }
 
 // New returns an owner of no runs.
 func New(c Config) *Owner {
 	return &Owner{config: c, programs: map[string]compiled{}, memory: &memory{share: fair.NewShare(memoryOfNode)}, ahead: &memory{share: fair.NewShare(aheadOfNode)},
-		turns: fair.NewPlaces(int64(max(2, runtime.GOMAXPROCS(0)))), tables: memo.New(), revisions: revisions{of: map[*nodeapi.Function]string{}}}
+		turns: fair.NewPlaces(int64(max(2, runtime.GOMAXPROCS(0)))), outside: fair.NewPlaces(outsideMost), tables: memo.New(), revisions: revisions{of: map[*nodeapi.Function]string{}}}
 }
 
 // Request is one that a workflow is to answer.
@@ -108,7 +117,9 @@ func (o *Owner) Serve(ctx context.Context, w http.ResponseWriter, r *http.Reques
 	w.Header().Set(filterapi.HeaderRequest, q.ID)
 	began := time.Now()
 	output, fault, err := run.finish(ctx, input)
-	o.config.Metrics.observe(q.Workflow.GetName(), began, fault, err)
+	result := resultOf(fault, err)
+	o.config.Metrics.observe(q.Workflow.GetName(), began, result)
+	run.ended(began, result)
 	switch {
 	case errors.Is(err, context.DeadlineExceeded):
 		return problem.New(http.StatusGatewayTimeout, problem.ReasonFunctionTimeout, "spec.timeout",
@@ -134,7 +145,7 @@ func (o *Owner) program(f *nodeapi.Function) (compiled, error) {
 	c := o.programs[f.GetName()]
 	if c.of != f.GetWorkflow() {
 		if c.predictor == nil || c.of.GetRevision() != f.GetWorkflow().GetRevision() {
-			c.predictor, c.load = predict.New(), &load{}
+			c.predictor, c.load, c.record = predict.New(), &load{}, newRecord(f.GetName())
 		}
 		c.of = f.GetWorkflow()
 		c.program, c.err = program.New(f.GetName(), c.of)

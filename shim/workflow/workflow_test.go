@@ -8,10 +8,12 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"slices"
 	"strings"
 	"sync"
 	"testing"
+	"testing/iotest"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -43,11 +45,18 @@ type rig struct {
 	t         *testing.T
 	functions map[string]http.HandlerFunc // by their names
 	prepared  chan string                 // those of which an instance was asked for
+	outside   http.RoundTripper           // for namespace shop, at api.example
 }
 
 func newRig(t *testing.T, functions map[string]http.HandlerFunc) *rig {
 	r := &rig{t: t, functions: functions, prepared: make(chan string, 100)}
 	r.Owner = workflow.New(workflow.Config{Metrics: workflow.NewMetrics(prometheus.NewRegistry()),
+		Outside: func(namespace string, u *url.URL) (http.RoundTripper, string) {
+			if namespace != "shop" || u.Host != "api.example" {
+				return nil, ""
+			}
+			return r.outside, "api"
+		},
 		Find: func(_ context.Context, host string) (*nodeapi.Function, error) {
 			name, namespace, _ := strings.Cut(host, ".")
 			f := &nodeapi.Function{Name: namespace + "/" + name, Hosts: []string{host}}
@@ -99,6 +108,45 @@ func TestAWorkflowCallsFunctions(t *testing.T) {
 	w, err = r.run(of(call("a", "first.shop"), call("b", "second.shop")), r.post(""))
 	if err != nil || w.Code != http.StatusOK || !strings.HasPrefix(w.Body.String(), `"second got 1`) {
 		t.Errorf("%d %s, %v", w.Code, w.Body, err)
+	}
+}
+
+// outside answers requests as a server does that is no function's.
+type outside func(*http.Request) (*http.Response, error)
+
+func (o outside) RoundTrip(r *http.Request) (*http.Response, error) { return o(r) }
+
+// A workflow calls servers outside, if they are destinations of its namespace: by the URL as it is, and with nothing that only nodes say.
+func TestAWorkflowCallsServersOutside(t *testing.T) {
+	r := newRig(t, map[string]http.HandlerFunc{})
+	says := func(body io.Reader) {
+		r.outside = outside(func(req *http.Request) (*http.Response, error) {
+			if req.URL.String() != "http://api.example/work?n=1" || req.Header.Get("X-Own") != "1" || len(req.Header) != 2 {
+				t.Errorf("%s %v", req.URL, req.Header)
+			}
+			return &http.Response{StatusCode: http.StatusOK, Header: http.Header{"Content-Type": {"application/json"}}, Body: io.NopCloser(body)}, nil
+		})
+	}
+	says(strings.NewReader(`{"is":"outside"}`))
+	f := of(call("a", "api.example"))
+	if w, err := r.run(f, r.post(`{}`)); err != nil || w.Body.String() != `{"is":"outside"}`+"\n" {
+		t.Errorf("%d %s, %v", w.Code, w.Body, err)
+	}
+	other := of(call("a", "api.example"))
+	other.Name = "bank/checkout"
+	for why, c := range map[string]struct {
+		f    *nodeapi.Function
+		body io.Reader
+		want string
+	}{
+		"an answer that breaks off":          {f, io.MultiReader(strings.NewReader("{"), iotest.ErrReader(io.ErrUnexpectedEOF)), "DestinationFailed"},
+		"an answer that is too large":        {f, strings.NewReader(strings.Repeat(" ", expression.SizeLimit+1)), "larger than"},
+		"a destination of another namespace": {other, nil, "no destination of namespace bank"},
+	} {
+		says(c.body)
+		if w, err := r.run(c.f, r.post(`{}`)); err != nil || w.Code != http.StatusBadGateway || !strings.Contains(w.Body.String(), c.want) {
+			t.Errorf("%s: %d %s, %v", why, w.Code, w.Body, err)
+		}
 	}
 }
 

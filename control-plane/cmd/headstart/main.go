@@ -108,7 +108,7 @@ To see all commands with Tab: source <(headstart completion bash)`, name, here),
 		Version:       nodeapi.Version,
 	}
 	root.PersistentFlags().StringVar(&c.runDir, "run-dir", defaultRunDir, "where the sockets of a platform on this machine are")
-	root.AddCommand(upCommand(c), applyCommand(c), deleteCommand(c), runCommand(c), statusCommand(c), logsCommand(c), weightsCommand(c), poolsCommand(c), cacheCommand(c), warmCommand(c), adviseCommand(c), traceCommand(c), checkCommand(c), imageCommand(c), versionCommand(c))
+	root.AddCommand(upCommand(c), applyCommand(c), deleteCommand(c), runCommand(c), statusCommand(c), logsCommand(c), weightsCommand(c), poolsCommand(c), cacheCommand(c), warmCommand(c), adviseCommand(c), workflowCommand(c), traceCommand(c), checkCommand(c), imageCommand(c), versionCommand(c))
 	if c.plugin {
 		hideLocal(root)
 	}

@@ -174,7 +174,8 @@ func run(ctx context.Context, c config) (err error) {
 	defer connected.Close()
 	joins.Connect, joins.Lapse, joins.Rekeyed = connected.Connect, connected.Lapse, connected.Rekeyed
 	registry.MustRegister(connections.NewCollector(connected))
-	curated := curator.New(fetches, versions, s3.Learned, log)
+	workflows := workflow.New(workflow.Config{Find: functions.Find, Outside: connected.Outside, Metrics: workflow.NewMetrics(registry)})
+	curated := curator.New(fetches, versions, s3.Learned, workflows.Records, log)
 	defer curated.Close()
 	jobs := job.New(job.Config{Objects: fetches, Deliveries: sockets, Log: log})
 	defer jobs.Close()
@@ -192,7 +193,6 @@ func run(ctx context.Context, c config) (err error) {
 	traffic := probe.NewTraffic()
 	handOver := proxy.NewPeerTransport(me.peer, traffic.Opened)
 	defer handOver.CloseIdleConnections()
-	workflows := workflow.New(workflow.Config{Find: functions.Find, Metrics: workflow.NewMetrics(registry)})
 	requests := ingress.New(ingress.Config{Node: me.name, Functions: functions, ControlPlane: up,
 		Instances: platform.sandboxes, Objects: fetches, Peers: handOver, Mesh: platform.mesh, Deliveries: sockets,
 		Foresee: s3.Foresee, Workflows: workflows,

@@ -59,7 +59,7 @@ func main() {
 // benchmark has the parts in their order.
 var benchmark = result.Bench[*bench, cache.Point, speculation.Results]{
 	Name:   "speculation",
-	Parts:  []result.Step[*bench, cache.Point]{{Name: speculation.Latency, Run: (*bench).latency}, {Name: speculation.Cold, Run: (*bench).cold}},
+	Parts:  []result.Step[*bench, cache.Point]{{Name: speculation.Latency, Run: (*bench).latency}, {Name: speculation.Load, Run: (*bench).load}, {Name: speculation.Cold, Run: (*bench).cold}},
 	Limits: speculation.Limits,
 	Table:  cache.Table,
 }
@@ -132,26 +132,31 @@ func (b *bench) deploy(ctx context.Context) error {
 	return err
 }
 
-// ask sends a request by the gateway, and returns what it answers.
-func (b *bench) ask(ctx context.Context, function, baggage string, body any) (map[string]any, error) {
+// send sends a request by the gateway.
+func (b *bench) send(ctx context.Context, function, baggage string, body any) (a testbed.Answer, err error) {
 	sent, err := json.Marshal(body)
 	if err != nil {
-		return nil, err
+		return a, err
 	}
 	r, err := b.bed.Request(ctx, http.MethodPost, testbed.Edge, function, "/")
 	if err != nil {
-		return nil, err
+		return a, err
 	}
 	r.Header.Set("Baggage", baggage)
 	r.Body, r.ContentLength = io.NopCloser(bytes.NewReader(sent)), int64(len(sent))
-	a, err := testbed.Do(r)
+	if a, err = testbed.Do(r); err == nil && a.Code != http.StatusOK {
+		err = fmt.Errorf("%s answers %d: %s", function, a.Code, a.Body)
+	}
+	return a, err
+}
+
+// ask sends a request, and returns what is answered.
+func (b *bench) ask(ctx context.Context, function, baggage string, body any) (map[string]any, error) {
+	a, err := b.send(ctx, function, baggage, body)
 	if err != nil {
 		return nil, err
 	}
 	var said map[string]any
-	if a.Code != http.StatusOK {
-		return nil, fmt.Errorf("%s answers %d: %s", function, a.Code, a.Body)
-	}
 	if took, err := time.ParseDuration(a.Header.Get(tookHeader)); err == nil {
 		b.times = append(b.times, took)
 	}
