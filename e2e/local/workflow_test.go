@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/headstart-mesh/headstart/control-plane/admin"
 	"github.com/headstart-mesh/headstart/e2e/testbed"
 	"github.com/headstart-mesh/headstart/filters/filterapi"
 	"github.com/headstart-mesh/headstart/shim/nodeapi/tracing"
@@ -81,6 +82,16 @@ func TestAWorkflow(t *testing.T) {
 	a, err := call{function: "wf", body: strings.NewReader(large)}.do(t.Context())
 	if want := fmt.Sprintf(`{"much":%d}`, 2*len(large)); err != nil || strings.TrimSpace(string(a.body)) != want {
 		t.Errorf("the other way: %d %s, %v", a.status, a.body, err)
+	}
+	nodes, err := bed.Client().Cache(t.Context(), admin.CacheQuery{Verb: "workflows", Reference: "default/wf"})
+	runs := map[string]int64{}
+	for _, n := range nodes {
+		for _, e := range n.Entries {
+			runs[n.Node] += e.GetWorkflow().GetRuns()
+		}
+	}
+	if err != nil || runs[testbed.Edge]+runs[testbed.Cloud] != 3 || runs[testbed.Cloud] != 1 {
+		t.Errorf("nodes have run it %v times, %v", runs, err)
 	}
 	if f := function(t, "wf"); len(f.Instances) != 0 || f.Image != "" || f.Workflow != "1.0.0" {
 		t.Errorf("in the status it is %+v", f)

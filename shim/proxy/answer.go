@@ -4,6 +4,7 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"sync"
 	"sync/atomic"
 	"syscall"
 
@@ -88,3 +89,14 @@ func load(failure *atomic.Pointer[error]) error {
 	}
 	return nil
 }
+
+// copySize is how many bytes of an answer are copied at a time: as many as ReverseProxy's own buffers have, of which it makes one for each.
+const copySize = 32 << 10
+
+var copies = sync.Pool{New: func() any { return new([copySize]byte) }}
+
+// buffers implements httputil.BufferPool.
+type buffers struct{}
+
+func (buffers) Get() []byte  { return copies.Get().(*[copySize]byte)[:] }
+func (buffers) Put(p []byte) { copies.Put((*[copySize]byte)(p)) }

@@ -72,6 +72,7 @@ func Send(ctx context.Context, w http.ResponseWriter, r *http.Request, to Hop) e
 	rp := &httputil.ReverseProxy{
 		Transport:     to.Via,
 		FlushInterval: -1, // an answer may be a stream
+		BufferPool:    buffers{},
 		// What it would log, Send returns.
 		ErrorLog: log.New(io.Discard, "", 0),
 		Rewrite: func(pr *httputil.ProxyRequest) {
