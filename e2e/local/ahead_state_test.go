@@ -11,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/headstart-mesh/headstart/control-plane/event"
 	"github.com/headstart-mesh/headstart/e2e/functions/query/image"
 	"github.com/headstart-mesh/headstart/e2e/testbed"
 	"github.com/headstart-mesh/headstart/filters/filterapi"
@@ -104,5 +105,35 @@ func TestAWorkflowRunsAheadOnAStore(t *testing.T) {
 	}
 	if squashed, err := bed.Metric(t.Context(), testbed.Edge, `headstart_workflow_ahead_total{result="state",workflow="default/state-late"}`); err != nil || squashed < 1 {
 		t.Errorf("%g calls were squashed for what they had read: %v", squashed, err)
+	}
+}
+
+// A program that works on when it has answered is found, and named. From then on it works in its turn.
+func TestAProgramThatWorksOn(t *testing.T) {
+	deploy(t, speculative("on-slow"))
+	deploy(t, stateful("on-late", "sessions"))
+	deployWorkflow(t, "works-on", `  - slow: { call: http, with: { method: post, endpoint: 'http://on-slow.default/say?ms=500', body: '${ . }' } }
+  - late: { call: http, with: { method: post, endpoint: 'http://on-late.default/redis?q=INCR+on:first&late=INCR+on:late' } }
+`)
+	run := func() step {
+		t.Helper()
+		a, err := call{function: "works-on", body: strings.NewReader(`{"n":1}`)}.do(t.Context())
+		if err != nil || a.status != http.StatusOK {
+			t.Fatalf("%d %s, %v", a.status, a.body, err)
+		}
+		return stepsOf(t, a.header.Get(filterapi.HeaderRequest), 2)["late"]
+	}
+	found := func() bool {
+		return slices.ContainsFunc(function(t, "on-late").Events, func(e event.Event) bool { return e.Reason == "WorksAfterAnswer" })
+	}
+	ahead := false
+	eventually(t, "it is found", func() error {
+		if ahead = ahead || run().ahead; !found() {
+			return fmt.Errorf("it has run ahead: %t", ahead)
+		}
+		return nil
+	})
+	if s := run(); !ahead || s.ahead {
+		t.Errorf("it has run ahead: %t, and does so still: %t", ahead, s.ahead)
 	}
 }

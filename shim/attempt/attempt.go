@@ -35,8 +35,10 @@ type Attempt struct {
 	effect Effect
 	stop   func()
 	then   []func() // what is done when its turn comes
-	turn   chan struct{}
-	fenced chan struct{}
+	// answered: the program has answered by itself.
+	answered bool
+	turn     chan struct{}
+	fenced   chan struct{}
 }
 
 type phase int
@@ -161,6 +163,20 @@ func (a *Attempt) Then(do func()) {
 	case waiting, working, committing:
 		a.then = append(a.then, do)
 	}
+}
+
+// Answered says that the program has answered. It does not count if it was to stop before: it may have left things half done.
+func (a *Attempt) Answered() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.answered = a.phase != squashed
+}
+
+// IsAnswered tells whether the program has answered by itself.
+func (a *Attempt) IsAnswered() bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.answered
 }
 
 // IsSquashed tells whether nothing of it counts.

@@ -26,6 +26,8 @@ type Config struct {
 	Current func(instance string) *attempt.Attempt
 	// Turn waits until what an instance does may have effects.
 	Turn func(ctx context.Context, instance string) error
+	// Works hears that an instance does something that others may see.
+	Works func(instance string)
 	// Redis is the program of the node's own Redis; empty: redis-server, if there is one. Dir is its directory's path.
 	Redis, Dir string
 	Metrics    *Metrics

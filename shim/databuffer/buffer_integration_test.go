@@ -49,11 +49,12 @@ type rig struct {
 	mu      sync.Mutex
 	current map[string]*attempt.Attempt
 	waiting chan string // instances that wait for a turn
+	works   map[string]int
 }
 
 func newRig(t *testing.T) *rig {
 	t.Helper()
-	r := &rig{t: t, address: redistest.Start(t).Address, current: map[string]*attempt.Attempt{}, waiting: make(chan string, 64)}
+	r := &rig{t: t, address: redistest.Start(t).Address, current: map[string]*attempt.Attempt{}, waiting: make(chan string, 64), works: map[string]int{}}
 	var end context.CancelFunc
 	r.ctx, end = context.WithCancel(context.Background())
 	r.store = databuffer.NewStore(r.Dial)
@@ -62,7 +63,7 @@ func newRig(t *testing.T) *rig {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.Buffer = databuffer.New(databuffer.Config{Current: r.attempt, Turn: r.turn, Dir: dir + "/redis",
+	r.Buffer = databuffer.New(databuffer.Config{Current: r.attempt, Turn: r.turn, Works: r.worked, Dir: dir + "/redis",
 		Metrics: databuffer.NewMetrics(prometheus.NewRegistry()), Log: slog.New(slog.DiscardHandler)})
 	t.Cleanup(func() {
 		end()
@@ -99,6 +100,13 @@ func (r *rig) turn(ctx context.Context, instance string) error {
 		a.Squash()
 		return ctx.Err()
 	}
+}
+
+// worked hears that an instance does something that others may see.
+func (r *rig) worked(instance string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.works[instance]++
 }
 
 // begin has an instance work on an attempt.
@@ -249,6 +257,26 @@ func TestWhatIsInItsTurnPasses(t *testing.T) {
 				t.Error(err)
 			}
 		})
+	}
+}
+
+// What a program does to its store is told from what its client does by itself.
+func TestWhatAProgramDoesIsHeard(t *testing.T) {
+	r, ctx := newRig(t), t.Context()
+	r.ready()
+	p := r.program("a", 3)
+	if err := errors.Join(p.Ping(ctx).Err(), p.ClientID(ctx).Err(), p.Info(ctx, "server").Err()); err != nil {
+		t.Fatal(err)
+	}
+	if r.works["a"] != 0 {
+		t.Errorf("it has done %d things", r.works["a"])
+	}
+	a := r.begin("a")
+	if err := errors.Join(p.Set(ctx, "k", 1, 0).Err(), a.Commit(ctx), p.Incr(ctx, "k").Err(), p.Publish(ctx, "news", "k").Err()); err != nil {
+		t.Fatal(err)
+	}
+	if r.works["a"] != 3 {
+		t.Errorf("it has done %d things, and not 3", r.works["a"])
 	}
 }
 

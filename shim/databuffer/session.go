@@ -35,6 +35,10 @@ type Session struct {
 // harmless are commands about the connection alone: nobody else can tell whether they were sent.
 var harmless = map[string]bool{"PING": true, "ECHO": true, "COMMAND": true, "CLIENT GETNAME": true, "CLIENT ID": true}
 
+// ofClients are commands that clients send by themselves: about the connection, and to see whether the server is there.
+var ofClients = map[string]bool{"PING": true, "ECHO": true, "COMMAND": true, "CLIENT": true, "HELLO": true, "AUTH": true, "SELECT": true, "QUIT": true,
+	"RESET": true, "INFO": true}
+
 // unlike begin errors of the engine's that the store would not have answered with.
 var unlike = []string{"-OOM", "-MISCONF", "-NOPERM", "-NOAUTH", "-LOADING", "-BUSY", "-READONLY"}
 
@@ -161,6 +165,9 @@ func (s *passing) run(ctx context.Context) error {
 
 // command passes one on: to the copies before the turn of what the program works on, or else to the store, when it is its turn.
 func (s *passing) command(ctx context.Context, c *command) error {
+	if !ofClients[c.name()] {
+		s.buffer.config.Works(s.Instance)
+	}
 	a := s.buffer.config.Current(s.Instance)
 	if a == nil || a.InTurn() {
 		s.buffer.config.Metrics.inTurn.Inc()

@@ -82,6 +82,15 @@ func (d *deliveries) current(instance string) *attempt.Attempt {
 	return nil
 }
 
+// idle tells whether an instance has answered all its requests, the last one of which began before its turn. What is left of one that it was
+// to give up may come later.
+func (d *deliveries) idle(instance string) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	last := d.last[instance]
+	return len(d.of[instance]) == 0 && last != nil && last.IsAnswered()
+}
+
 // forget lets go of an instance that is no more.
 func (d *deliveries) forget(instance string) {
 	d.mu.Lock()

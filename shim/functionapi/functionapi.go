@@ -66,6 +66,9 @@ type Config struct {
 	// Store makes a file below the directory of a sandbox's outputs an object of its store, and returns the object's entity
 	// tag. header has what a PUT would say of it. Its error is a *problem.Problem.
 	Store func(ctx context.Context, sandbox, file string, to source.Reference, header http.Header) (tag string, err error)
+	// Late hears of a sandbox whose program does something for nobody: it has answered its last request, which began before its turn, and
+	// has no other.
+	Late func(sandbox string)
 	// Succeeds: another daemon of the node, which had the sockets before, still ends its
 	// requests and is asked for their inputs.
 	Succeeds bool
@@ -95,6 +98,9 @@ func New(c Config) *Server {
 	if c.Caller == nil {
 		c.Caller = func(string) string { return "" }
 	}
+	if c.Late == nil {
+		c.Late = func(string) {}
+	}
 	return &Server{config: c, deliveries: deliveries{of: map[string][]*delivery{}, waits: map[chan string]string{}, last: map[string]*attempt.Attempt{},
 		calling: map[*attempt.Attempt]int{}}, reads: fair.NewPlaces(ReadsOfNode),
 		large: fair.NewPlaces(roomsLarge), outputs: fair.NewPlaces(OutputsOfNode), sandboxes: map[string]*sandbox{}}
@@ -112,6 +118,13 @@ func (s *Server) Traceparent(instance string) string {
 
 // Current is the attempt that an instance works on, or has worked on last; nil: it is none, or its turn has come.
 func (s *Server) Current(instance string) *attempt.Attempt { return s.deliveries.current(instance) }
+
+// Works hears that an instance does something that others may see.
+func (s *Server) Works(instance string) {
+	if s.deliveries.idle(instance) {
+		s.config.Late(instance)
+	}
+}
 
 // Turn waits until what an instance does may have effects.
 func (s *Server) Turn(ctx context.Context, instance string) error {

@@ -56,6 +56,7 @@ func (h *handler) turn(r *http.Request) error {
 	if h.sandbox.calls.Add(1) > CallsLimit {
 		return errTooManyCalls
 	}
+	h.server.Works(h.sandbox.id)
 	return h.server.deliveries.turn(r.Context(), h.sandbox.id)
 }
 

@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -52,7 +53,8 @@ type rig struct {
 	stop     func()                                          // ends the server and waits
 	job      func(ctx context.Context, sandbox string) error // nil: all jobs are known
 
-	stored [][]string // what stores was asked for; one request at a time
+	late   atomic.Int64 // how often an instance was at work for nobody
+	stored [][]string   // what stores was asked for; one request at a time
 
 	mu        sync.Mutex
 	functions map[string]*nodeapi.Function
@@ -80,7 +82,7 @@ func next(t *testing.T, dir string, succeeds bool, calls http.HandlerFunc) *rig 
 	t.Helper()
 	r := &rig{t: t, dir: dir, registry: prometheus.NewRegistry()}
 	r.Server = functionapi.New(functionapi.Config{Function: r.function, Caller: callerOf, Job: r.awaitJob, Store: r.stores,
-		Succeeds: succeeds, Metrics: functionapi.NewMetrics(r.registry), Log: slog.New(slog.DiscardHandler)})
+		Late: func(string) { r.late.Add(1) }, Succeeds: succeeds, Metrics: functionapi.NewMetrics(r.registry), Log: slog.New(slog.DiscardHandler)})
 	for id, namespace := range namespaces {
 		path := filepath.Join(dir, id)
 		if err := os.MkdirAll(path, 0o755); err != nil {

@@ -8,6 +8,43 @@ import (
 	"github.com/headstart-mesh/headstart/shim/sandboxes"
 )
 
+// What an instance does for no request is heard, after one that began before its turn: whether that counts, or not.
+func TestWorkAfterTheAnswer(t *testing.T) {
+	r := newRig(t, func(http.ResponseWriter, *http.Request) {})
+	heard := func(what string, want int64) {
+		t.Helper()
+		if got := r.late.Swap(0); got != want {
+			t.Errorf("%s: heard %d times, want %d", what, got, want)
+		}
+	}
+	for _, end := range []func(*attempt.Attempt){func(a *attempt.Attempt) { _ = a.Adopt() }, func(a *attempt.Attempt) { a.Squash() }} {
+		given := attempt.New()
+		given.Begin(func() {})
+		up := r.Begin("fire-1", sandboxes.Delivery{Request: id(1), Attempt: given})
+		given.Squash()
+		given.Answered()
+		up()
+		r.Works("fire-1")
+		heard("what is left of a request that it was to give up", 0)
+		a := attempt.New()
+		a.Begin(func() {})
+		answered := r.Begin("fire-1", sandboxes.Delivery{Request: id(1), Attempt: a})
+		r.Works("fire-1")
+		heard("while it has a request", 0)
+		a.Answered()
+		answered()
+		r.Works("fire-1")
+		end(a)
+		r.ask("fire-1", http.MethodPost, "/call/fire", nil)
+		heard("when it has answered", 2)
+		answered = r.Begin("fire-1", sandboxes.Delivery{Request: id(2)})
+		r.Works("fire-1")
+		answered()
+		r.Works("fire-1")
+		heard("after a request in its turn", 0)
+	}
+}
+
 // What a function calls for a request before its turn waits for that turn, also when the function has answered by then. If the turn never
 // comes, nothing is called.
 func TestCallsWaitForTheTurn(t *testing.T) {

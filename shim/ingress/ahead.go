@@ -136,6 +136,9 @@ func (in *Ingress) forwardAhead(ctx context.Context, p *parked, instance string,
 	ctx = c.watched(ctx)
 	err := forward(ctx)
 	got := c.close()
+	if err == nil {
+		p.attempt.Answered()
+	}
 	if err == nil && !p.attempt.IsSquashed() {
 		return nil
 	}

@@ -13,6 +13,7 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
+	"github.com/headstart-mesh/headstart/filters/filterapi"
 	"github.com/headstart-mesh/headstart/shim/attempt"
 	"github.com/headstart-mesh/headstart/shim/nodeapi"
 	"github.com/headstart-mesh/headstart/shim/workflow/memo"
@@ -83,12 +84,19 @@ func (r *run) function(host string) found {
 type revisions struct {
 	mu sync.Mutex
 	of map[*nodeapi.Function]string
+	// late are those whose programs were at work when they had answered.
+	late map[string]bool
 }
 
 // get returns the digest of all that is said of a function.
 func (r *revisions) get(f *nodeapi.Function) string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	return r.digest(f)
+}
+
+// digest is get; the caller holds mu.
+func (r *revisions) digest(f *nodeapi.Function) string {
 	known, is := r.of[f]
 	if !is {
 		b, _ := proto.MarshalOptions{Deterministic: true}.Marshal(f) // no message of the wire fails
@@ -100,10 +108,43 @@ func (r *revisions) get(f *nodeapi.Function) string {
 }
 
 // set forgets the functions of before.
-func (r *revisions) set() {
+func (r *revisions) set(all []*nodeapi.Function) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.of = map[*nodeapi.Function]string{}
+	before := r.late
+	r.late = map[string]bool{}
+	for _, f := range all {
+		if len(before) > 0 && before[r.digest(f)] {
+			r.late[r.digest(f)] = true
+		}
+	}
+}
+
+// isLate tells whether a revision's programs work when they have answered.
+func (r *revisions) isLate(revision string) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.late[revision]
+}
+
+// noteLate notes it, and tells whether it is news.
+func (r *revisions) noteLate(f *nodeapi.Function) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	revision := r.digest(f)
+	news := !r.late[revision]
+	r.late[revision] = true
+	return news
+}
+
+// Late hears that a function's program does something when it has answered. Nobody could tell the request that this is for, once the program has
+// another one, so this revision of the function works in its turn from now on.
+func (o *Owner) Late(f *nodeapi.Function) {
+	if f.GetRunsAhead() && o.revisions.noteLate(f) {
+		o.config.Event(&nodeapi.Event{Function: f.GetName(), Reason: "WorksAfterAnswer", Field: filterapi.AnnotationSpeculation,
+			Message: "the function works on requests in their turn only: its program was at work when it had answered; have it end its work with its answer"})
+	}
 }
 
 // adopt has calls whose turn has come go on that have begun before it.
@@ -268,7 +309,7 @@ func (r *run) runAhead(ctx context.Context) {
 			r.prepared[step.Host] = true
 			r.calls.Go(func() { r.prepare(ctx, to.f.GetName()) })
 		}
-		may := to.f.GetRunsAhead() && !to.f.TakesInput() // what a store has may be something else in its turn
+		may := to.f.GetRunsAhead() && !r.owner.revisions.isLate(to.of.Revision) && !to.f.TakesInput() // what a store has may be something else in its turn
 		r.speculates = r.speculates || may
 		if may && step.Request != nil && !step.Later && !r.failed[step.ID] && len(wanted) < depth {
 			wanted[step.ID] = step

@@ -48,9 +48,10 @@ type ahead struct {
 	// unread: what an attempt has read is not compared. unfenced: what it does counts at once.
 	unread, unfenced bool
 
-	mu    sync.Mutex
-	began []string       // what functions have got, in its order
-	store map[string]int // how often functions have worked
+	mu     sync.Mutex
+	events []*nodeapi.Event
+	began  []string       // what functions have got, in its order
+	store  map[string]int // how often functions have worked
 }
 
 // count is an attempt's part of the store.
@@ -93,6 +94,7 @@ func newAhead(t testing.TB, answers map[string]func(body string) string) *ahead 
 		loses: func() bool { return false }, committing: func() error { return nil }}
 	n.Owner = workflow.New(workflow.Config{Metrics: workflow.NewMetrics(prometheus.NewRegistry()),
 		Outside: func(string, *url.URL) (http.RoundTripper, string) { return nil, "" },
+		Event:   func(e *nodeapi.Event) { n.events = append(n.events, e) },
 		Find: func(_ context.Context, host string) (*nodeapi.Function, error) {
 			name := strings.TrimSuffix(host, ".shop")
 			if answers[name] == nil {
@@ -211,6 +213,38 @@ func TestRunsAhead(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A function whose program works on when it has answered works in its turn from then on, until it is another one.
+func TestAFunctionThatWorksOn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newAhead(t, map[string]func(string) string{"a": adds("a"), "b": adds("b"), "c": adds("c")})
+		f := of(task("a"), task("b"), task("c"))
+		takes := func(when string, want time.Duration) {
+			t.Helper()
+			if _, took := n.run(f, "1"); took != want {
+				t.Errorf("%s: it takes %s, want %s", when, took, want)
+			}
+		}
+		takes("at first", 3*pace)
+		takes("then", pace)
+		late := &nodeapi.Function{Name: "shop/b", Hosts: []string{"b.shop"}, OneAtATime: true, RunsAhead: true}
+		n.Late(late)
+		n.Late(late)
+		n.Late(&nodeapi.Function{Name: "shop/a"}) // which works in its turn anyway
+		n.Late(nil)                               // of which the node does not know
+		if len(n.events) != 1 || n.events[0].GetFunction() != "shop/b" || n.events[0].GetReason() != "WorksAfterAnswer" {
+			t.Errorf("the operator hears %v", n.events)
+		}
+		takes("when b has worked on", 2*pace)
+		n.Set([]*nodeapi.Function{late})
+		takes("when other functions have changed", 2*pace)
+		n.Set([]*nodeapi.Function{{Name: "shop/b", Image: "b:2", Hosts: []string{"b.shop"}, OneAtATime: true, RunsAhead: true}})
+		n.Late(late)
+		if len(n.events) != 2 {
+			t.Errorf("the operator hears %v", n.events)
+		}
+	})
 }
 
 // A function that answers something else has what follows run again with that, and no one sees anything else.

@@ -38,6 +38,8 @@ type Config struct {
 	// Outside returns what sends requests to a URL's server that is no function, for workflows of a namespace, and its name; nil: they
 	// may not call it.
 	Outside func(namespace string, u *url.URL) (http.RoundTripper, string)
+	// Event tells the operator.
+	Event   func(*nodeapi.Event)
 	Metrics *Metrics
 }
 
@@ -82,7 +84,7 @@ type compiled struct {
 // New returns an owner of no runs.
 func New(c Config) *Owner {
 	return &Owner{config: c, programs: map[string]compiled{}, memory: &memory{share: fair.NewShare(memoryOfNode)}, ahead: &memory{share: fair.NewShare(aheadOfNode)},
-		turns: fair.NewPlaces(int64(max(2, runtime.GOMAXPROCS(0)))), outside: fair.NewPlaces(outsideMost), tables: memo.New(), revisions: revisions{of: map[*nodeapi.Function]string{}}}
+		turns: fair.NewPlaces(int64(max(2, runtime.GOMAXPROCS(0)))), outside: fair.NewPlaces(outsideMost), tables: memo.New(), revisions: revisions{of: map[*nodeapi.Function]string{}, late: map[string]bool{}}}
 }
 
 // Request is one that a workflow is to answer.
@@ -159,7 +161,7 @@ func (o *Owner) program(f *nodeapi.Function) (compiled, error) {
 
 // Set forgets the programs of workflows that are not among the functions any more.
 func (o *Owner) Set(all []*nodeapi.Function) {
-	o.revisions.set()
+	o.revisions.set(all)
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	kept := make(map[string]compiled, len(o.programs))

@@ -5,7 +5,8 @@
 //	query descriptor NAME STATEMENT     by a connection that it inherits
 //	query cancel                        one that takes a minute, and is cancelled
 //	query redis WORD...
-//	query                               a function: what is asked for is in the request's path and the parameter q
+//	query                               a function: what is asked for is in the request's path and the parameter q;
+//	                                    late is asked for when it has answered
 package main
 
 import (

@@ -7,6 +7,7 @@ import (
 	"os"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/redis/go-redis/v9"
@@ -19,6 +20,9 @@ type answer struct {
 	Said  string `json:"said"`
 	Error string `json:"error"`
 }
+
+// lateBy is how long after its answer a request's parameter late is asked for.
+const lateBy = 50 * time.Millisecond
 
 // serve answers /once by a connection of the request's own, and /kept by one that all of them share; /redis likewise.
 func serve(ctx context.Context) error {
@@ -40,6 +44,9 @@ func serve(ctx context.Context) error {
 			}
 			w.Header().Set("Content-Type", "application/json")
 			_ = json.NewEncoder(w).Encode(a) // the client has left, or reads it
+			if late := r.URL.Query().Get("late"); late != "" {
+				time.AfterFunc(lateBy, func() { _, _ = query(context.WithoutCancel(r.Context()), late) }) // nobody hears of it
+			}
 		})
 	}
 	handle("/once", func(ctx context.Context, q string) (string, error) { return once(ctx, nil, q) })

@@ -146,12 +146,14 @@ func run(ctx context.Context, c config) (err error) {
 	functions := ingress.NewFunctions()
 	var platform *platform
 	var s3 *s3proxy.Server
+	var workflows *workflow.Owner
 	sockets := functionapi.New(functionapi.Config{Function: functions.Get, Succeeds: kept.Succeeds,
 		Store: func(ctx context.Context, sandbox, file string, to source.Reference, header http.Header) (string, error) {
 			return s3.Store(ctx, sandbox, file, to, header)
 		},
 		Job:     func(ctx context.Context, sandbox string) error { return platform.awaitJob(ctx, sandbox) },
 		Caller:  func(sandbox string) string { return platform.sandboxes.Function(sandbox) },
+		Late:    func(sandbox string) { workflows.Late(functions.Lookup(platform.sandboxes.Function(sandbox))) },
 		Metrics: functionapi.NewMetrics(registry), Log: log})
 	volumes := volume.New(versions, registry, log)
 	defer volumes.Close()
@@ -163,7 +165,7 @@ func run(ctx context.Context, c config) (err error) {
 		Learned: c.state("s3-learned.json"), Metrics: s3proxy.NewMetrics(registry), Log: log})
 	defer s3.Close()
 	joins := streams.NewHub(log)
-	ahead := databuffer.New(databuffer.Config{Current: sockets.Current, Turn: sockets.Turn, Dir: c.state("redis"),
+	ahead := databuffer.New(databuffer.Config{Current: sockets.Current, Turn: sockets.Turn, Works: sockets.Works, Dir: c.state("redis"),
 		Metrics: databuffer.NewMetrics(registry), Log: log})
 	defer ahead.Close()
 	connected, err := connections.New(connections.Config{Shims: joins, SecretsDir: c.secretsDir, List: c.destinations,
@@ -174,7 +176,7 @@ func run(ctx context.Context, c config) (err error) {
 	defer connected.Close()
 	joins.Connect, joins.Lapse, joins.Rekeyed = connected.Connect, connected.Lapse, connected.Rekeyed
 	registry.MustRegister(connections.NewCollector(connected))
-	workflows := workflow.New(workflow.Config{Find: functions.Find, Outside: connected.Outside, Metrics: workflow.NewMetrics(registry)})
+	workflows = workflow.New(workflow.Config{Find: functions.Find, Outside: connected.Outside, Event: up.Event, Metrics: workflow.NewMetrics(registry)})
 	curated := curator.New(fetches, versions, s3.Learned, workflows.Records, log)
 	defer curated.Close()
 	jobs := job.New(job.Config{Objects: fetches, Deliveries: sockets, Log: log})
