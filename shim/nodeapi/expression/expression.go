@@ -14,7 +14,7 @@ import (
 const (
 	// SourceLimit is the largest expression in bytes.
 	SourceLimit = 32 << 10
-	// TimeLimit is how long one evaluation may take. An expression of a few operators takes some microseconds.
+	// TimeLimit is how much of a processor's time one evaluation may take. An expression of a few operators takes some microseconds.
 	TimeLimit = 100 * time.Millisecond
 )
 
@@ -78,8 +78,8 @@ func (e *Expression) Needs(is func(any) bool, input any, values ...any) bool {
 // JSON as Decode returns them. They are not changed, and the result may share parts with them. The expression has to yield one
 // value.
 func (e *Expression) Eval(ctx context.Context, input any, values ...any) (any, error) {
-	ctx, cancel := context.WithTimeout(ctx, TimeLimit)
-	defer cancel()
+	ctx, stop := limit(ctx)
+	defer stop()
 	results := e.code.run(ctx, input, values)
 	value, ok := results.Next()
 	if !ok {
