@@ -50,7 +50,7 @@ func Do(ingress http.Handler, r *http.Request, keep Keep) Answer {
 // hopByHop are headers that are for the next hop alone (RFC 9110, section 7.6.1), which is a server here, and not the author's.
 var hopByHop = []string{"Connection", "Keep-Alive", "Proxy-Authenticate", "Proxy-Authorization", "Proxy-Connection", "Te", "Upgrade"}
 
-// errSwitches: whoever switches protocols has no answer.
+// errSwitches is why there is no answer from a server that speaks something else from now on: its body may have no end.
 var errSwitches = errors.New("the server switches to another protocol")
 
 // Send sends a request to a server that is no function, and waits for its answer. What only nodes and gateways say it does not say.

@@ -75,3 +75,34 @@ func TestAnAnswerIsTheFunctions(t *testing.T) {
 		t.Errorf("%+v", got)
 	}
 }
+
+// server answers requests as it likes.
+type server func(*http.Request) *http.Response
+
+func (s server) RoundTrip(r *http.Request) (*http.Response, error) { return s(r), nil }
+
+// A server outside hears nothing that only gateways say, nor what is for the next hop; one that switches to another protocol, whose body has
+// no end, has not answered.
+func TestServersOutside(t *testing.T) {
+	end, never := io.Pipe()
+	defer never.Close()
+	for status, failed := range map[int]bool{http.StatusOK: false, http.StatusSwitchingProtocols: true} {
+		r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "http://api.example/", nil)
+		for _, name := range []string{"Connection", "Upgrade", "X-Forwarded-For", "X-Headstart-Caller", "X-Own"} {
+			r.Header.Set(name, "1")
+		}
+		got := call.Send(server(func(r *http.Request) *http.Response {
+			if len(r.Header) != 1 || r.Header.Get("X-Own") == "" {
+				t.Errorf("it hears %v", r.Header)
+			}
+			var body io.ReadCloser = end
+			if status == http.StatusOK {
+				body = io.NopCloser(strings.NewReader("body"))
+			}
+			return &http.Response{StatusCode: status, Header: http.Header{}, Body: body}
+		}), r, call.Keep{Most: 100})
+		if (got.Failed != nil) != failed || !failed && string(got.Body) != "body" {
+			t.Errorf("%d: %+v", status, got)
+		}
+	}
+}
