@@ -3,6 +3,7 @@ package ingress
 import (
 	"context"
 	"errors"
+	"net"
 	"net/http"
 	"net/http/httptrace"
 	"sync"
@@ -67,6 +68,7 @@ type connection struct {
 	end     context.CancelFunc
 
 	mu      sync.Mutex
+	conn    net.Conn
 	half    interface{ CloseWrite() error } // nil: it has no halves
 	got     bool                            // the program may have the request
 	written bool                            // it has all of it
@@ -86,6 +88,7 @@ func (c *connection) watched(ctx context.Context) context.Context {
 				_ = info.Conn.Close() // so that the program gets no request
 				return
 			}
+			c.conn = info.Conn
 			c.half, _ = info.Conn.(interface{ CloseWrite() error })
 			c.got = true
 		},
@@ -125,6 +128,9 @@ func (c *connection) close() (got bool) {
 	c.end()
 	if c.late != nil {
 		c.late.Stop()
+		if c.conn != nil {
+			_ = c.conn.Close() // there is only half of it
+		}
 	}
 	return c.got
 }

@@ -48,13 +48,15 @@ func (in *Ingress) forward(ctx context.Context, w http.ResponseWriter, r *http.R
 	timeout := p.function.GetRequestTimeout().AsDuration()
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	to := target{instance: instance, via: in.functionSide.For(speaksH2(r)), address: at.Address.String(), files: files,
+	to := target{instance: instance, via: in.functionSide.For(speaksH2(r)), closes: true, address: at.Address.String(), files: files,
 		explain: functionFailed}
-	if at.MeshSNI != "" {
-		if in.config.Mesh == nil {
-			return errors.New("the instance is in a mesh, and the node's daemon is not")
-		}
+	switch {
+	case at.MeshSNI != "" && in.config.Mesh == nil:
+		return errors.New("the instance is in a mesh, and the node's daemon is not")
+	case at.MeshSNI != "":
 		to.via = in.config.Mesh.Transport(at.MeshSNI, speaksH2(r))
+	case p.function.GetOneAtATime() && !speaksH2(r):
+		to.via, to.closes = in.kept, false
 	}
 	return in.send(ctx, w, r, p, to)
 }
@@ -65,6 +67,8 @@ type target struct {
 	instance string
 	via      http.RoundTripper
 	address  string
+	// closes: each request has a connection of its own.
+	closes bool
 	// header is set on the request, over what it has.
 	header map[string]string
 	// files are the names of the inputs that are files in the function's sandbox.
@@ -110,7 +114,7 @@ func (in *Ingress) send(ctx context.Context, w http.ResponseWriter, r *http.Requ
 				}
 			}
 			out.URL.Scheme, out.URL.Host = "http", to.address
-			out.Close = mayClose(p, body)
+			out.Close = to.closes && mayClose(p, body)
 			for name, value := range to.header {
 				out.Header.Set(name, value)
 			}

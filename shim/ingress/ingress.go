@@ -100,10 +100,12 @@ type Ingress struct {
 	announced    announced
 	// By what the other side speaks.
 	functionSide, relaySide proxy.Transports
-	pause                   time.Duration // the first between two placements of a request
-	prepared                prepared
-	slots                   *slots.Slots
-	beside                  beside
+	// kept is for functions of which an instance takes one request at a time.
+	kept     *proxy.Kept
+	pause    time.Duration // the first between two placements of a request
+	prepared prepared
+	slots    *slots.Slots
+	beside   beside
 
 	stopping context.Context
 	stop     context.CancelFunc
@@ -113,7 +115,7 @@ type Ingress struct {
 func New(c Config) *Ingress {
 	stopping, stop := context.WithCancel(context.Background())
 	return &Ingress{config: c, hints: newHints(), held: newHeld(), tally: newTally(time.Now()),
-		functionSide: proxy.NewTransports(functionDialTimeout), relaySide: proxy.NewTransports(relayDialTimeout),
+		functionSide: proxy.NewTransports(functionDialTimeout), relaySide: proxy.NewTransports(relayDialTimeout), kept: proxy.NewKept(functionDialTimeout),
 		pause: pauseFirst, prepared: prepared{at: map[asked]time.Time{}}, slots: slots.New(c.Instances), stopping: stopping, stop: stop}
 }
 
@@ -124,6 +126,7 @@ func (in *Ingress) Close() {
 	in.beside.close(in.stop)
 	in.hints.close()
 	in.beside.running.Wait()
+	in.kept.Close()
 }
 
 // Signals is what there was since the call before of requests that the node's instances got

@@ -27,7 +27,7 @@ func (in *Ingress) relay(ctx context.Context, w http.ResponseWriter, r *http.Req
 	// The cold start is part of the other side's answer.
 	ctx, cancel := context.WithDeadline(ctx, p.deadline.Add(p.function.GetRequestTimeout().AsDuration()))
 	defer cancel()
-	return in.send(ctx, w, r, p, target{via: in.relaySide.For(speaksH2(r)), address: bound.GetRelayAddress(),
+	return in.send(ctx, w, r, p, target{via: in.relaySide.For(speaksH2(r)), closes: true, address: bound.GetRelayAddress(),
 		header: headers, relay: len(headers) > 0, explain: explain})
 }
 

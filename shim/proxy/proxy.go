@@ -84,6 +84,7 @@ func Send(ctx context.Context, w http.ResponseWriter, r *http.Request, to Hop) e
 			if pr.Out.Body != nil {
 				pr.Out.Body = sent // which ReverseProxy has wrapped so that no transport can close it
 			}
+			pr.Out.GetBody = nil                     // it would be another body than the one that is sent
 			pr.Out.URL.RawQuery = pr.In.URL.RawQuery // with what only the function can read
 			pr.Out.Trailer = trailer                 // filled while the body is read
 			if to.Body.stored != nil {

@@ -51,9 +51,8 @@ func (dial lonely) RoundTrip(r *http.Request) (*http.Response, error) {
 	return t.RoundTrip(r)
 }
 
-// newTransport keeps no connections: one over the node's own bridge takes some ten
-// microseconds, while a kept one may be closed by the function just as the next request is
-// written, and what is no GET cannot be sent twice.
+// newTransport keeps no connections: a kept one may be closed by the function just as the next request is written, and what is no GET
+// cannot be sent twice. See Kept for functions that are called again and again.
 func newTransport(dial time.Duration) *http.Transport {
 	dialer := &net.Dialer{Timeout: dial}
 	t := Plain()
