@@ -73,6 +73,7 @@ type connection struct {
 	got     bool                            // the program may have the request
 	written bool                            // it has all of it
 	late    *time.Timer                     // set: the attempt is squashed
+	over    bool                            // another request may have it
 }
 
 // watched returns a context whose request's connection is the one to be squashed. The attempt begins when there is a connection: a
@@ -108,6 +109,9 @@ func (c *connection) watched(ctx context.Context) context.Context {
 func (c *connection) squash() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if c.over {
+		return
+	}
 	c.late = time.AfterFunc(squashTimeout, c.end)
 	if c.written {
 		c.halfClose()
@@ -126,6 +130,7 @@ func (c *connection) close() (got bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.end()
+	c.over = true
 	if c.late != nil {
 		c.late.Stop()
 		if c.conn != nil {

@@ -135,6 +135,35 @@ func TestAnAttemptThatIsSquashed(t *testing.T) {
 	}
 }
 
+// An attempt that is squashed when its program has answered does nothing to the connection, which is the next request's.
+func TestAnAttemptThatIsSquashedLate(t *testing.T) {
+	began, end := make(chan string), make(chan struct{})
+	r := newRig(t, func(_ http.ResponseWriter, r *http.Request) {
+		began <- r.RemoteAddr
+		<-end
+	})
+	r.KeepAtOnce()
+	e := r.ahead(t)
+	first := <-began
+	end <- struct{}{}
+	if a := <-e.answered; a.Failed != nil {
+		t.Fatal(a.Failed)
+	}
+	for range 2 {
+		next := r.one(t, "next")
+		if from := <-began; from != first {
+			t.Errorf("the function gets it by %s, and not by %s", from, first)
+		}
+		if !e.Squash() {
+			t.Fatal("it is not squashed")
+		}
+		end <- struct{}{}
+		if got := <-next; got != "" || r.instances.wasReplaced() {
+			t.Errorf("%q, replaced: %t", got, r.instances.wasReplaced())
+		}
+	}
+}
+
 // A request in its turn squashes one before its turn to have the instance.
 func TestARequestInItsTurnGoesFirst(t *testing.T) {
 	f := newFunction()

@@ -26,3 +26,6 @@ func (in *Ingress) Hasten() { in.pause = time.Microsecond }
 
 // Relays has requests for other autoscalers sent by rt.
 func (in *Ingress) Relays(rt http.RoundTripper) { in.relaySide = proxy.Transports{H1: rt} }
+
+// KeepAtOnce has the connection of a program be used again as soon as there is another request.
+func (in *Ingress) KeepAtOnce() { in.kept = proxy.NewKept(functionDialTimeout, 0) }

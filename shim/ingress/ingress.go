@@ -115,7 +115,7 @@ type Ingress struct {
 func New(c Config) *Ingress {
 	stopping, stop := context.WithCancel(context.Background())
 	return &Ingress{config: c, hints: newHints(), held: newHeld(), tally: newTally(time.Now()),
-		functionSide: proxy.NewTransports(functionDialTimeout), relaySide: proxy.NewTransports(relayDialTimeout), kept: proxy.NewKept(functionDialTimeout),
+		functionSide: proxy.NewTransports(functionDialTimeout), relaySide: proxy.NewTransports(relayDialTimeout), kept: proxy.NewKept(functionDialTimeout, proxy.Settles),
 		pause: pauseFirst, prepared: prepared{at: map[asked]time.Time{}}, slots: slots.New(c.Instances), stopping: stopping, stop: stop}
 }
 

@@ -73,18 +73,6 @@ func SplitPeerHost(address string) (node, host, port string, err error) {
 	return splitPeerHost(address)
 }
 
-// Settles is how long a kept connection stands open before it is used again.
-const Settles = settles
-
-// Age has the kept connections be older.
-func (k *Kept) Age(by time.Duration) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	for _, c := range k.idle {
-		c.since = c.since.Add(-by)
-	}
-}
-
 // Idle is how many connections are kept.
 func (k *Kept) Idle() int {
 	k.mu.Lock()

@@ -13,25 +13,28 @@ import (
 )
 
 const (
+	// Settles is after how long without a request a connection is used again: a program that ends it with its answer, and does not
+	// say so in that, has done it by then.
+	Settles = 10 * time.Millisecond
 	// keptFor is how long a connection without a request is kept: servers that close such connections wait longer for the next
 	// request, gunicorn 2 s, uvicorn and Node.js 5 s.
 	keptFor = time.Second
-	// settles is after how long without a request a connection is used again: a program that ends it with its answer, and does not
-	// say so in that, has done it by then.
-	settles = 10 * time.Millisecond
 )
 
 // Kept sends requests by HTTP/1.1 to programs that get one at a time. A program's connection is kept for its next request: a new one
 // takes half a millisecond of its processor and of ours (a virtual machine's, where calls of the kernel are dear). There is never a
 // second one that waits for the first, as a program may serve one connection at a time.
 type Kept struct {
-	dial time.Duration
+	dial, settles time.Duration
+
 	mu   sync.Mutex
 	idle map[string]*kept // by address
 }
 
-// NewKept returns one whose connections come about within dial.
-func NewKept(dial time.Duration) *Kept { return &Kept{dial: dial, idle: map[string]*kept{}} }
+// NewKept returns one whose connections come about within dial, and are used again when they have had no request for settles.
+func NewKept(dial, settles time.Duration) *Kept {
+	return &Kept{dial: dial, settles: settles, idle: map[string]*kept{}}
+}
 
 // kept is a connection with a transport of its own.
 type kept struct {
@@ -70,7 +73,7 @@ func (k *Kept) take(address string) *kept {
 	if c == nil {
 		return nil
 	}
-	if c.settled = c.settled || time.Since(c.since) >= settles; !c.settled {
+	if c.settled = c.settled || time.Since(c.since) >= k.settles; !c.settled {
 		c.transport.CloseIdleConnections()
 		return nil
 	}

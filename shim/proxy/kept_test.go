@@ -64,25 +64,25 @@ func TestConnectionsAreKept(t *testing.T) {
 	usual := says(func(http.ResponseWriter) {})
 	for name, c := range map[string]struct {
 		program http.HandlerFunc
+		settles time.Duration
 		// between two requests
 		between func(t *testing.T, k *proxy.Kept, p *program)
 		opened  int32
 	}{
-		"it stands open": {usual, func(_ *testing.T, k *proxy.Kept, _ *program) { k.Age(proxy.Settles) }, 1},
-		"the next request comes at once": {usual, func(_ *testing.T, k *proxy.Kept, _ *program) { k.Age(-time.Hour) }, 3},
-		"the program says that it closes it": {says(func(w http.ResponseWriter) { w.Header().Set("Connection", "close") }),
+		"it stands open":                 {usual, 0, func(*testing.T, *proxy.Kept, *program) {}, 1},
+		"the next request comes at once": {usual, time.Hour, func(*testing.T, *proxy.Kept, *program) {}, 3},
+		"the program says that it closes it": {says(func(w http.ResponseWriter) { w.Header().Set("Connection", "close") }), 0,
 			func(*testing.T, *proxy.Kept, *program) {}, 3},
-		"the program closes it": {usual, func(t *testing.T, k *proxy.Kept, p *program) {
-			k.Age(proxy.Settles)
+		"the program closes it": {usual, 0, func(t *testing.T, k *proxy.Kept, p *program) {
 			p.CloseClientConnections()
 			eventually(t, "the end is heard of", func() bool { return k.Idle() == 0 })
 		}, 3},
-		"nobody calls for long": {usual, func(t *testing.T, k *proxy.Kept, _ *program) {
+		"nobody calls for long": {usual, 0, func(t *testing.T, k *proxy.Kept, _ *program) {
 			eventually(t, "it is closed", func() bool { return k.Idle() == 0 })
 		}, 3},
 	} {
 		t.Run(name, func(t *testing.T) {
-			p, k := newProgram(t, c.program), proxy.NewKept(time.Second)
+			p, k := newProgram(t, c.program), proxy.NewKept(time.Second, c.settles)
 			defer k.Close()
 			for n := range 3 {
 				if n > 0 {
@@ -103,7 +103,7 @@ func TestConnectionsAreKept(t *testing.T) {
 
 // A request whose connection nobody takes has reached nobody.
 func TestAKeptConnectionThatIsNone(t *testing.T) {
-	p, k := newProgram(t, func(http.ResponseWriter, *http.Request) {}), proxy.NewKept(time.Second)
+	p, k := newProgram(t, func(http.ResponseWriter, *http.Request) {}), proxy.NewKept(time.Second, proxy.Settles)
 	p.Close()
 	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, p.URL, strings.NewReader("body"))
 	if err != nil {
