@@ -55,7 +55,7 @@ func (in *Ingress) forward(ctx context.Context, w http.ResponseWriter, r *http.R
 		return errors.New("the instance is in a mesh, and the node's daemon is not")
 	case at.MeshSNI != "":
 		to.via = in.config.Mesh.Transport(at.MeshSNI, speaksH2(r))
-	case p.function.GetOneAtATime() && !speaksH2(r):
+	case !speaksH2(r) && (isOwn(w) || p.function.GetOneAtATime()): // gateways, which keep a connection for all others, see none of these
 		to.via, to.closes = in.kept, false
 	}
 	return in.send(ctx, w, r, p, to)

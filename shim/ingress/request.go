@@ -281,6 +281,12 @@ func (in *Ingress) verdict(r *http.Request, err error) error {
 // request fails, ahead of what a caller would get.
 type confidant interface{ Failed(why error) }
 
+// isOwn tells whether w is one.
+func isOwn(w http.ResponseWriter) bool {
+	_, is := w.(confidant)
+	return is
+}
+
 // fail is the one place where a request's failure is told: to the caller, the log and
 // the operator.
 func (in *Ingress) fail(w http.ResponseWriter, r *http.Request, p *parked, err error) {

@@ -21,9 +21,9 @@ const (
 	keptFor = time.Second
 )
 
-// Kept sends requests by HTTP/1.1 to programs that get one at a time. A program's connection is kept for its next request: a new one
-// takes half a millisecond of its processor and of ours (a virtual machine's, where calls of the kernel are dear). There is never a
-// second one that waits for the first, as a program may serve one connection at a time.
+// Kept sends requests by HTTP/1.1 to programs that are called again and again. A connection is kept for a program's next request: a new
+// one takes half a millisecond of its processor and of ours, where the kernel's calls are dear (a virtual machine). At most one has no
+// request, and none is opened beside it, as a program may serve one connection at a time.
 type Kept struct {
 	dial, settles time.Duration
 
