@@ -14,9 +14,12 @@ import (
 	"github.com/headstart-mesh/headstart/e2e/result"
 )
 
-// The parts: one request at a time, to functions that run; requests that come at random; and one at a time to functions of which none runs.
+// The parts: one request at a time, to functions that run; what it costs; how soon a squashed call is over; requests that come at random;
+// and one at a time to functions of which none runs.
 const (
 	Latency = "latency"
+	Cost    = "cost"
+	Squash  = "squash"
 	Load    = "load"
 	Cold    = "cold"
 )
@@ -26,6 +29,10 @@ const (
 	SequentialVsPlain = "sequential_vs_plain"
 	OfIdeal           = "of_ideal_%d"
 	Speedup           = "speedup_%d"
+	WorkRatio         = "work_ratio_%d"
+	CPUAdded          = "cpu_added_us"
+	SquashFence       = "squash_fence_p50_ms"
+	SquashFree        = "squash_free_p50_ms"
 	P99Ratio          = "p99_ratio_90"
 	GoodputRatio      = "goodput_ratio"
 	ColdSpeedup       = "cold_speedup"
@@ -41,7 +48,9 @@ var Limits = []result.Limit{
 	{Name: fmt.Sprintf(OfIdeal, 50), Limit: 0.6, AtLeast: true},
 	{Name: fmt.Sprintf(Speedup, 100), Limit: 4, AtLeast: true}, {Name: fmt.Sprintf(Speedup, 90), Limit: 3.3, AtLeast: true},
 	{Name: fmt.Sprintf(Speedup, 50), Limit: 1.8, AtLeast: true},
-	{Name: P99Ratio, Limit: 0.6}, {Name: GoodputRatio, Limit: 0.9, AtLeast: true}, {Name: ColdSpeedup, Limit: 2.5, AtLeast: true},
+	{Name: P99Ratio, Limit: 0.6}, {Name: GoodputRatio, Limit: 0.9, AtLeast: true},
+	{Name: fmt.Sprintf(WorkRatio, 90), Limit: 1.12}, {Name: fmt.Sprintf(WorkRatio, 50), Limit: 1.45}, {Name: CPUAdded, Limit: 300},
+	{Name: SquashFence, Limit: 1}, {Name: SquashFree, Limit: 3}, {Name: ColdSpeedup, Limit: 2.5, AtLeast: true},
 }
 
 // App is an application of FaaSChain, created again: the paper tells how many functions and branches the applications have on average

@@ -73,6 +73,7 @@ type connection struct {
 	got     bool                            // the program may have the request
 	written bool                            // it has all of it
 	late    *time.Timer                     // set: the attempt is squashed
+	at      time.Time                       // since when
 	over    bool                            // another request may have it
 }
 
@@ -112,7 +113,7 @@ func (c *connection) squash() {
 	if c.over {
 		return
 	}
-	c.late = time.AfterFunc(squashTimeout, c.end)
+	c.at, c.late = time.Now(), time.AfterFunc(squashTimeout, c.end)
 	if c.written {
 		c.halfClose()
 	}
@@ -125,8 +126,8 @@ func (c *connection) halfClose() {
 	}
 }
 
-// close lets go of it, and tells whether the program may have had the request.
-func (c *connection) close() (got bool) {
+// close lets go of it, and tells whether the program may have had the request, and since when that is squashed.
+func (c *connection) close() (got bool, squashed time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.end()
@@ -137,7 +138,7 @@ func (c *connection) close() (got bool) {
 			_ = c.conn.Close() // there is only half of it
 		}
 	}
-	return c.got
+	return c.got, c.at
 }
 
 // forwardAhead hands the request of an attempt to an instance. A program that has not answered whole may work on: unless its turn has
@@ -146,7 +147,10 @@ func (in *Ingress) forwardAhead(ctx context.Context, p *parked, instance string,
 	c := &connection{attempt: p.attempt}
 	ctx = c.watched(ctx)
 	err := forward(ctx)
-	got := c.close()
+	got, squashed := c.close()
+	if !squashed.IsZero() && got {
+		in.config.Metrics.squashed.Observe(time.Since(squashed).Seconds())
+	}
 	if err == nil {
 		p.attempt.Answered()
 	}

@@ -70,7 +70,11 @@ func (in *Ingress) deliver(ctx context.Context, w http.ResponseWriter, r *http.R
 	p.tell(progressDelivering)
 	delivered := time.Now()
 	end := in.tally.begin(p.function.GetName(), delivered.Sub(p.began))
-	defer func() { end(time.Since(delivered), err != nil && r.Context().Err() == nil && p.inTurn()) }()
+	defer func() {
+		took := time.Since(delivered)
+		end(took, err != nil && r.Context().Err() == nil && p.inTurn())
+		in.config.Metrics.worked.WithLabelValues(p.function.GetName()).Add(took.Seconds())
+	}()
 	if p.attempt != nil {
 		return in.forwardAhead(ctx, p, instance, func(ctx context.Context) error { return in.forward(ctx, w, r, p, instance, at, files) })
 	}

@@ -15,6 +15,8 @@ type Metrics struct {
 	duration *prometheus.HistogramVec
 	again    *prometheus.CounterVec
 	hints    *prometheus.CounterVec
+	worked   *prometheus.CounterVec
+	squashed prometheus.Histogram
 }
 
 // What became of a hint.
@@ -36,13 +38,19 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 			Buckets: prometheus.ExponentialBuckets(0.01, 2, 14)}, []string{"function"}),
 		again: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "headstart_ingress_requests_placed_again_total", Help: "Times that a request was placed again, by why it did not reach the instance before."}, []string{"function", "reason"}),
+		worked: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "headstart_ingress_delivery_seconds_total",
+			Help: "Time that instances have had requests, those included that were given up before their turn."}, []string{"function"}),
+		squashed: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name: "headstart_ingress_squash_duration_seconds", Help: "Time from when a request is given up before its turn until its instance is free again.",
+			Buckets: prometheus.ExponentialBuckets(0.0001, 1.5, 30)}), // up to 13 s
 		hints: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "headstart_hints_total", Help: "Hints of inputs, by what became of them: accepted, dropped or refused."}, []string{"result"}),
 	}
 	for _, result := range []string{hintAccepted, hintDropped, hintRefused} {
 		m.hints.WithLabelValues(result) // the first one dropped is an increase, too
 	}
-	r.MustRegister(m.parked, m.requests, m.duration, m.again, m.hints)
+	r.MustRegister(m.parked, m.requests, m.duration, m.again, m.hints, m.worked, m.squashed)
 	return m
 }
 

@@ -49,12 +49,22 @@ def serve(app, port=None):
                 work.end()
 
 
+def _directory():
+    """A directory for one request; None: there is nowhere to write."""
+    for parent in (None, "/dev/shm"):
+        try:
+            return tempfile.mkdtemp(prefix="request-", dir=parent)
+        except OSError:
+            pass
+    return None
+
+
 class _Work:
     """A request with its process, whose answer passes this one."""
 
     def __init__(self, listener, app):
         self.conn, client = listener.accept()
-        self.tmp = tempfile.mkdtemp(prefix="request-")
+        self.tmp = _directory()
         self.answer, answers = os.pipe()
         self.said, self.otherwise = False, UNWANTED
         self.pid = os.fork()
@@ -64,7 +74,8 @@ class _Work:
                 os.setsid()
                 signal.set_wakeup_fd(-1)
                 signal.signal(signal.SIGTERM, signal.SIG_DFL)
-                os.environ["TMPDIR"] = tempfile.tempdir = self.tmp
+                if self.tmp:
+                    os.environ["TMPDIR"] = tempfile.tempdir = self.tmp
                 with os.fdopen(answers, "wb") as out:
                     _Request(self.conn, client, out, app)
                 code = 0
@@ -92,7 +103,8 @@ class _Work:
         except ProcessLookupError:  # it has ended, or has not come to have a group
             os.kill(self.pid, signal.SIGKILL)
         os.waitpid(self.pid, 0)
-        shutil.rmtree(self.tmp, ignore_errors=True)
+        if self.tmp:
+            shutil.rmtree(self.tmp, ignore_errors=True)
         os.close(self.answer)
         with self.conn:
             if not self.said:

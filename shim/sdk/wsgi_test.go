@@ -44,16 +44,22 @@ def app(environ, start_response):
         return [b"x" * 100000 for _ in range(30)]
     return [environ["REQUEST_METHOD"].encode(), b" ", environ["QUERY_STRING"].encode(), b" ", body, b" ", tempfile.gettempdir().encode()]
 
+def nowhere(**_):
+    raise FileNotFoundError("No usable temporary directory found")
+
+if os.environ.get("NOWHERE"):
+    tempfile.mkdtemp = nowhere
 headstart_wsgi.serve(app)
 `
 
 // startWSGI starts the application, and returns its address and what it prints.
-func startWSGI(t *testing.T) (address string, says *bufio.Reader) {
+func startWSGI(t *testing.T, env ...string) (address string, says *bufio.Reader) {
 	t.Helper()
 	address = porttest.Address(t)
 	_, port, _ := strings.Cut(address, ":")
 	cmd := exec.Command("python3", "-c", application)
 	cmd.Env = append(os.Environ(), "PORT="+port, "PYTHONPATH=.", "PYTHONDONTWRITEBYTECODE=1", "TMPDIR="+t.TempDir())
+	cmd.Env = append(cmd.Env, env...)
 	var words bytes.Buffer
 	cmd.Stderr = &words
 	out, err := cmd.StdoutPipe()
@@ -121,6 +127,16 @@ func TestWSGI(t *testing.T) {
 	for path, want := range map[string]int{"/large": 200, "/die": 500, "/raise": 500} {
 		if status, said, err := ask(address, path, ""); err != nil || status != want || path == "/large" && len(said) != 3_000_000 {
 			t.Errorf("%s: %d, %d bytes, %v", path, status, len(said), err)
+		}
+	}
+}
+
+// An image may have nowhere to write: then requests have no directory.
+func TestWSGIWithNowhereToWrite(t *testing.T) {
+	address, _ := startWSGI(t, "NOWHERE=1")
+	for range 2 {
+		if status, said, err := ask(address, "/once?n=1", "body"); err != nil || status != 200 || !strings.HasPrefix(said, "POST n=1 body ") {
+			t.Errorf("%d %q, %v", status, said, err)
 		}
 	}
 }

@@ -187,7 +187,7 @@ func (r *run) commitEffect(ctx context.Context, w *work) {
 	r.calls.Go(func() {
 		err := w.attempt.Commit(ctx)
 		select {
-		case r.answers <- came{work: w, committed: true, err: err}:
+		case r.answers <- came{work: w, at: time.Now(), committed: true, err: err}:
 		case <-ctx.Done():
 		}
 	})
@@ -227,6 +227,9 @@ func (r *run) squash(w *work, why string) {
 	delete(r.early, w.step.ID)
 	w.attempt.Squash()
 	w.drop()
+	if why == squashedWrong {
+		r.owner.config.Metrics.fenced.Observe(time.Since(r.heardAt).Seconds())
+	}
 	r.owner.config.Metrics.attempted(r.request.Workflow.GetName(), why)
 	r.compiled.record.step(w, func(s *nodeapi.StepRecord) { s.Squashed[why]++ })
 }

@@ -16,6 +16,7 @@ type Metrics struct {
 	duration *prometheus.HistogramVec
 	prepared *prometheus.CounterVec
 	ahead    *prometheus.CounterVec
+	fenced   prometheus.Histogram
 }
 
 // NewMetrics registers them.
@@ -30,8 +31,12 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 	}, []string{"workflow"}), ahead: prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "headstart_workflow_ahead_total",
 		Help: "Calls that functions have worked on before their turn, by what came of that.",
-	}, []string{"workflow", "result"})}
-	r.MustRegister(m.duration, m.prepared, m.ahead)
+	}, []string{"workflow", "result"}), fenced: prometheus.NewHistogram(prometheus.HistogramOpts{
+		Name:    "headstart_workflow_fence_duration_seconds",
+		Help:    "Time from an answer that was guessed wrong until nothing counts any more of what was made of the guess.",
+		Buckets: prometheus.ExponentialBuckets(0.00001, 2, 16), // up to 0.3 s
+	})}
+	r.MustRegister(m.duration, m.prepared, m.ahead, m.fenced)
 	return m
 }
 

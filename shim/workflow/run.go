@@ -47,6 +47,8 @@ type run struct {
 	answers chan came
 	failed  map[uint64]bool // calls that have failed before their turn
 
+	heardAt time.Time // when there was the last answer, or something was over
+
 	path  []*nodeapi.RunStep // calls whose answers count
 	saved time.Duration      // by those that began before their turn
 }
@@ -54,6 +56,7 @@ type run struct {
 // came is an answer for a call.
 type came struct {
 	work   *work
+	at     time.Time
 	answer program.Answer
 	// committed: it is not an answer, but whether the effect of an attempt counts.
 	committed bool
@@ -63,7 +66,7 @@ type came struct {
 func newRun(o *Owner, c compiled, q Request) *run {
 	return &run{owner: o, compiled: c, request: q, namespace: namespaceOf(q.Workflow.GetName()), prepared: map[string]bool{},
 		known: map[string]found{}, under: map[uint64]*work{}, begun: map[uint64]bool{}, early: map[uint64]*work{}, guesses: map[uint64]guess{},
-		answers: make(chan came), failed: map[uint64]bool{}}
+		heardAt: time.Now(), answers: make(chan came), failed: map[uint64]bool{}}
 }
 
 // turn goes on to another state, when it is the namespace's turn to compute.
@@ -126,7 +129,7 @@ func (r *run) finish(ctx context.Context, input any) (any, *program.Fault, error
 		case c := <-r.answers:
 			err = r.turn(ctx, func() *program.State { return r.came(c) })
 		case <-elapsed:
-			r.looked = false
+			r.looked, r.heardAt = false, time.Now()
 			err = r.turn(ctx, func() *program.State { return r.state.Elapse(time.Now()) })
 		case <-ctx.Done():
 			err = context.Cause(ctx)
@@ -159,6 +162,7 @@ func (r *run) begin(ctx context.Context) {
 // came takes a call's answer. That of one before its turn is a guess until then.
 func (r *run) came(c came) *program.State {
 	w := c.work
+	r.heardAt = c.at
 	if c.committed {
 		return r.committed(w, c.err)
 	}
@@ -284,7 +288,7 @@ func (r *run) start(ctx context.Context, step *program.Step, a *attempt.Attempt)
 			return
 		}
 		select {
-		case r.answers <- came{work: w, answer: answer}:
+		case r.answers <- came{work: w, at: time.Now(), answer: answer}:
 		case <-ctx.Done():
 		}
 	})

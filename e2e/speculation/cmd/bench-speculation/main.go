@@ -21,6 +21,7 @@ import (
 	"time"
 
 	"github.com/headstart-mesh/headstart/e2e/cache"
+	"github.com/headstart-mesh/headstart/e2e/functions/chain/image"
 	"github.com/headstart-mesh/headstart/e2e/result"
 	"github.com/headstart-mesh/headstart/e2e/speculation"
 	"github.com/headstart-mesh/headstart/e2e/testbed"
@@ -31,7 +32,6 @@ const (
 	// repetitions of each point that is measured.
 	repetitions = 100
 	seed        = 20261127
-	image       = "headstart.local/chain:1"
 	// warmUps are requests of each kind that are not measured: functions start, and tables are filled.
 	warmUps = 15
 	// leastHit is the share of right guesses of which one way is as likely as the other, in percent.
@@ -59,7 +59,8 @@ func main() {
 // benchmark has the parts in their order.
 var benchmark = result.Bench[*bench, cache.Point, speculation.Results]{
 	Name:   "speculation",
-	Parts:  []result.Step[*bench, cache.Point]{{Name: speculation.Latency, Run: (*bench).latency}, {Name: speculation.Cold, Run: (*bench).cold}, {Name: speculation.Load, Run: (*bench).load}},
+	Parts:  []result.Step[*bench, cache.Point]{{Name: speculation.Latency, Run: (*bench).latency}, {Name: speculation.Cost, Run: (*bench).cost}, {Name: speculation.Squash, Run: (*bench).squash},
+		{Name: speculation.Cold, Run: (*bench).cold}, {Name: speculation.Load, Run: (*bench).load}},
 	Limits: speculation.Limits,
 	Table:  cache.Table,
 }
@@ -100,7 +101,11 @@ func open(ctx context.Context, o result.Options) (*bench, func() error, error) {
 
 // deploy deploys all apps, once with functions that work in their turn, and once with functions that may run ahead.
 func (b *bench) deploy(ctx context.Context) error {
-	if err := b.bed.ImportImage(ctx, image); err != nil {
+	archive, err := image.Build(b.Bin)
+	if err == nil {
+		err = b.bed.Import(ctx, archive)
+	}
+	if err != nil {
 		return err
 	}
 	var functions []testbed.Function
@@ -113,7 +118,7 @@ func (b *bench) deploy(ctx context.Context) error {
 		for _, suffix := range []string{inTurn, ahead} {
 			path, detours := app.Names()
 			for _, name := range append(path, detours...) {
-				f := testbed.Function{Name: name + suffix, Image: image, Node: testbed.Edge, Env: env,
+				f := testbed.Function{Name: name + suffix, Image: image.Ref, Node: testbed.Edge, Env: env,
 					Annotations: map[string]string{filterapi.AnnotationScaleToZero: stays}}
 				if suffix == ahead {
 					f.Annotations[filterapi.AnnotationSpeculation] = "allowed"
@@ -128,7 +133,7 @@ func (b *bench) deploy(ctx context.Context) error {
 	if err := b.bed.Apply(ctx, functions...); err != nil {
 		return err
 	}
-	_, err := b.bed.Client().Apply(ctx, strings.NewReader(strings.Join(workflows, "---\n")))
+	_, err = b.bed.Client().Apply(ctx, strings.NewReader(strings.Join(workflows, "---\n")))
 	return err
 }
 
@@ -218,10 +223,17 @@ func (b *bench) latency(ctx context.Context, part *speculation.Part) error {
 			}
 			took := make([]time.Duration, len(ways))
 			b.times = nil
+			var before [2]float64
+			var err error
 			for n := range warmUps + b.Repetitions {
 				miss := speculation.Miss(hit)
-				if n < warmUps { // what is rare is to be known, too
+				switch {
+				case n < warmUps: // what is rare is to be known, too
 					miss = speculation.Miss(leastHit)
+				case n == warmUps:
+					if before, err = b.worked(ctx, app); err != nil {
+						return err
+					}
 				}
 				for i, way := range ways {
 					began := time.Now()
@@ -238,7 +250,12 @@ func (b *bench) latency(ctx context.Context, part *speculation.Part) error {
 			}
 			p.Values = append(p.Values, cache.Value{Name: ideal, Value: milliseconds(app.Ideal(r, hit, b.times))})
 			part.Points = append(part.Points, p)
+			after, err := b.worked(ctx, app)
+			if err != nil {
+				return err
+			}
 			share := 1 / float64(len(speculation.Apps))
+			sums[fmt.Sprintf(speculation.WorkRatio, hit)] += share * (after[1] - before[1]) / (after[0] - before[0])
 			sums[fmt.Sprintf(speculation.OfIdeal, hit)] += share * p.Of(ideal) / p.Of(early)
 			sums[fmt.Sprintf(speculation.Speedup, hit)] += share * p.Of(sequential) / p.Of(early)
 			sums[speculation.SequentialVsPlain] += share / float64(len(speculation.Hits)) * p.Of(sequential) / p.Of(plainClient)
