@@ -99,6 +99,9 @@ HANDOVERS ?= 100000
 # How many random runs of workflows are compared with what they come to in turn: half an hour.
 SCHEDULES ?= 1000000
 
+# How many runs of a workflow are compared likewise while programs and daemons are killed: 10 minutes.
+FAULT_RUNS ?= 2000
+
 ## soak: requests through real daemons while everything around them fails; SOAK_DURATION=8h, SOAK_SEED=7 (root)
 soak: setup build
 	@echo "· building the daemon with the race detector" >&2
@@ -107,6 +110,7 @@ soak: setup build
 	HEADSTART_CRASHES=$(CRASHES) $(GO) test -v -count=1 -timeout 0 -tags integration \
 		-run 'TestKilledDaemons|TestKilledNodes|TestPowerCuts|TestSimulation|TestTheProtocol' ./shim/objects ./shim/writeback
 	HEADSTART_SCHEDULES=$(SCHEDULES) $(GO) test -v -count=1 -timeout 0 -run TestRunningAheadChangesNothing ./shim/workflow
+	HEADSTART_FAULT_RUNS=$(FAULT_RUNS) $(GO) test -v -count=1 -timeout 0 -tags integration -run TestRunsUnderFaults ./e2e/local
 	$(GO) test -v -count=1 -timeout 0 -tags integration ./e2e/connections/tenants -args -handovers $(HANDOVERS)
 
 # How long each target is fuzzed. What is found is kept in the package's testdata/fuzz, and is a test from then on.

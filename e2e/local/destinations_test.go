@@ -23,6 +23,9 @@ const (
 	nobodysPort
 )
 
+// redisDB is the database that the destinations of the kind redis have.
+const redisDB = 2
+
 // serverPassword is that of the user app, which programs do not know unless they log in by themselves. stalePassword is
 // not.
 const (
@@ -62,8 +65,8 @@ func (d *destinations) plan(c testbed.Config) (err error) {
 			origin, d.address, port, user, secret, more))
 	}
 	redis := func(name, origin, more string, port int) {
-		d.add(name, fmt.Sprintf("origin: %s, redis: {address: '%s:%d', user: app, db: 2, credentialsSecret: app%s}",
-			origin, d.address, port, more))
+		d.add(name, fmt.Sprintf("origin: %s, redis: {address: '%s:%d', user: app, db: %d, credentialsSecret: app%s}",
+			origin, d.address, port, redisDB, more))
 	}
 	postgres("orders", "node", "app", "app", ", "+tls, postgresPort)
 	postgres("plain", "node", "app", "app", "", postgresPort)

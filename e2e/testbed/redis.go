@@ -110,6 +110,13 @@ func (r *Redis) Set(ctx context.Context, key string, value []byte) error {
 	return nil
 }
 
+// Client returns a client of one of its databases, which its user closes.
+func (r *Redis) Client(db int) *redis.Client {
+	o := *r.client.Options()
+	o.DB = db
+	return redis.NewClient(&o)
+}
+
 // Close ends the server and with it what it holds.
 func (r *Redis) Close(ctx context.Context) {
 	_ = r.client.Close() // nothing is under way

@@ -8,12 +8,14 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/headstart-mesh/headstart/filters/filterapi"
 	"github.com/headstart-mesh/headstart/shim/attempt"
 	calls "github.com/headstart-mesh/headstart/shim/call"
+	"github.com/headstart-mesh/headstart/shim/nodeapi"
 )
 
 // attempted is a request before its turn.
@@ -180,6 +182,26 @@ func TestARequestInItsTurnGoesFirst(t *testing.T) {
 	f.end <- "answer"
 	if got := <-now; got != "answer" {
 		t.Error(got)
+	}
+}
+
+// When a request in its turn waits for an instance that is free, there are to be more of them.
+func TestARequestInItsTurnAsksForMore(t *testing.T) {
+	f := newFunction()
+	r := newRig(t, f.ServeHTTP)
+	first := r.one(t, "first")
+	<-f.began
+	second := r.one(t, "second")
+	eventually(t, "another instance is asked for", func() bool {
+		r.cp.mu.Lock()
+		defer r.cp.mu.Unlock()
+		return slices.ContainsFunc(r.cp.asked, (*nodeapi.Activate).GetMore)
+	})
+	f.end <- "answer"
+	<-f.began
+	f.end <- "another"
+	if one, two := <-first, <-second; one != "answer" || two != "another" {
+		t.Errorf("%q, %q", one, two)
 	}
 }
 

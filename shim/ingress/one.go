@@ -31,7 +31,7 @@ func (in *Ingress) here(p *parked) *nodeapi.Bound {
 }
 
 // take waits until an instance has no other request: the one that the request is bound to, or any of the node's. It has it until
-// free is called. If all are at work, the control plane is told.
+// free is called. If all are at work for long, the control plane is told.
 func (in *Ingress) take(ctx context.Context, p *parked, bound string) (instance string, free func(), err error) {
 	ctx, cancel := in.waiting(ctx, p.deadline)
 	defer cancel()
@@ -43,7 +43,8 @@ func (in *Ingress) take(ctx context.Context, p *parked, bound string) (instance 
 	if p.attempt == nil {
 		waits, got := context.WithCancel(ctx)
 		defer got()
-		in.beside.begin(func() { in.askForMore(waits, p.function.GetName()) })
+		late := time.AfterFunc(askAfter, func() { in.beside.begin(func() { in.askForMore(waits, p.function.GetName()) }) })
+		defer late.Stop()
 	}
 	instance, free, err = in.slots.Take(ctx, p.function.GetName(), bound, p.attempt)
 	switch {
@@ -54,6 +55,10 @@ func (in *Ingress) take(ctx context.Context, p *parked, bound string) (instance 
 	}
 	return instance, free, err
 }
+
+// askAfter is how long a request in its turn waits for an instance that is free until there are to be more of them. One takes several times
+// as long to start, and the start takes processors from those that are at work.
+const askAfter = 50 * time.Millisecond
 
 // askForMore asks for further instances of a function as long as a request waits for one that is free.
 func (in *Ingress) askForMore(ctx context.Context, function string) {
