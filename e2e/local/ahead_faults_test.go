@@ -98,8 +98,8 @@ func kill(t *testing.T, none string, is func(proc string) bool) {
 	t.Error(none)
 }
 
-// Whatever is killed meanwhile, and whoever else writes: a run that is answered has done what a sequential one does, and has the same
-// answer. One that is not has done a part of that, from its beginning, and nothing twice.
+// A run that is answered has done what a sequential one does, and has its answer, although programs are killed and others write the same
+// keys. A run that is not answered has done a part of that, from its beginning, and nothing twice.
 func TestRunsUnderFaults(t *testing.T) {
 	runs := faultRuns
 	if s := os.Getenv("HEADSTART_FAULT_RUNS"); s != "" {
@@ -149,11 +149,12 @@ func TestRunsUnderFaults(t *testing.T) {
 		go func() {
 			defer close(done)
 			if fault != nil {
-				time.Sleep(time.Duration(r.IntN(30)) * time.Millisecond) // somewhere in the run
+				<-time.After(time.Duration(r.IntN(30)) * time.Millisecond) // nothing is waited for: faults come at any time of a run
 				fault(t)
 			}
 		}()
-		a, err := call{function: "faults", body: strings.NewReader(fmt.Sprintf(`{"run":%d,"account":%d,"amount":%d}`, run, account, amount))}.do(t.Context())
+		input := fmt.Sprintf(`{"run":%d,"account":%d,"amount":%d}`, run, account, amount)
+		a, err := call{function: "faults", body: strings.NewReader(input)}.do(t.Context())
 		<-done
 		next := want.with(strconv.Itoa(run), account, amount)
 		if err == nil && a.status == http.StatusOK {

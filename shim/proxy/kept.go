@@ -80,15 +80,16 @@ func (k *Kept) take(address string) *kept {
 	return c
 }
 
-// put keeps a connection that has no request any more.
+// put keeps a connection that has no request any more, in the place of another one.
 func (k *Kept) put(address string, c *kept) {
 	k.mu.Lock()
-	defer k.mu.Unlock()
-	if other := k.idle[address]; other != nil && other != c {
-		go other.transport.CloseIdleConnections()
-	}
+	other := k.idle[address]
 	c.since = time.Now()
 	k.idle[address] = c
+	k.mu.Unlock()
+	if other != nil && other != c {
+		other.transport.CloseIdleConnections()
+	}
 }
 
 // forget forgets a connection that is closed.

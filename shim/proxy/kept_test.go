@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -40,15 +41,17 @@ func (p *program) post(t *testing.T, via http.RoundTripper) {
 	t.Helper()
 	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, p.URL, strings.NewReader("body"))
 	if err != nil {
-		t.Fatal(err)
+		t.Error(err)
+		return
 	}
 	res, err := via.RoundTrip(r)
 	if err != nil {
-		t.Fatal(err)
+		t.Error(err)
+		return
 	}
 	defer res.Body.Close()
 	if b, err := io.ReadAll(res.Body); err != nil || string(b) != "answer" {
-		t.Fatalf("%q, %v", b, err)
+		t.Errorf("%q, %v", b, err)
 	}
 }
 
@@ -99,6 +102,32 @@ func TestConnectionsAreKept(t *testing.T) {
 			eventually(t, "there is one at most", func() bool { return p.open.Load() <= 1 })
 		})
 	}
+}
+
+// Of the connections of requests at the same time one is kept.
+func TestOneConnectionIsKept(t *testing.T) {
+	began, end := make(chan struct{}), make(chan struct{})
+	p := newProgram(t, func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body)
+		began <- struct{}{}
+		<-end
+		_, _ = io.WriteString(w, "answer")
+	})
+	k := proxy.NewKept(time.Second, 0)
+	defer k.Close()
+	var asking sync.WaitGroup
+	for range 3 {
+		asking.Go(func() { p.post(t, k) })
+	}
+	for range 3 {
+		<-began
+	}
+	close(end)
+	asking.Wait()
+	if k.Idle() != 1 || p.opened.Load() != 3 {
+		t.Errorf("%d of %d connections are kept", k.Idle(), p.opened.Load())
+	}
+	eventually(t, "the others are closed", func() bool { return p.open.Load() == 1 })
 }
 
 // A request whose connection nobody takes has reached nobody.

@@ -59,7 +59,8 @@ func main() {
 // benchmark has the parts in their order.
 var benchmark = result.Bench[*bench, cache.Point, speculation.Results]{
 	Name: "speculation",
-	Parts: []result.Step[*bench, cache.Point]{{Name: speculation.Latency, Run: (*bench).latency}, {Name: speculation.Cost, Run: (*bench).cost}, {Name: speculation.Squash, Run: (*bench).squash},
+	Parts: []result.Step[*bench, cache.Point]{
+		{Name: speculation.Latency, Run: (*bench).latency}, {Name: speculation.Cost, Run: (*bench).cost}, {Name: speculation.Squash, Run: (*bench).squash},
 		{Name: speculation.Cold, Run: (*bench).cold}, {Name: speculation.Load, Run: (*bench).load}},
 	Limits: speculation.Limits,
 	Table:  cache.Table,
