@@ -112,6 +112,8 @@ type Function struct {
 	// no function of Knative's.
 	Revision string
 
+	// Template is the digest of what its instances are made of, where it runs ahead and that is not said here.
+	Template string `json:",omitempty"`
 	// OneAtATime: an instance takes one request at a time. MaxInstances is how many there may be then; 0: one.
 	OneAtATime   bool  `json:",omitempty"`
 	MaxInstances int32 `json:",omitempty"`

@@ -28,6 +28,7 @@ const (
 	repository = "headstart-mesh"
 	shim       = "shim/cmd/containerd-shim-headstart-v2"
 	installer  = "shim/cmd/headstart-installer"
+	daemon     = "shim/cmd/headstart-node"
 	filter     = "filters/wasm"
 	filterName = "headstart-prefetch"
 
@@ -42,11 +43,11 @@ const (
 )
 
 // programs are the main packages that get an image each, named as the package.
-var programs = []string{"control-plane/cmd/headstart", "control-plane/cmd/headstart-controlplane", "shim/cmd/headstart-node", installer}
+var programs = []string{"control-plane/cmd/headstart", "control-plane/cmd/headstart-controlplane", daemon, installer}
 
 // build is what is asked for.
 type build struct {
-	out, registry, tag, version, arch, base, roots string
+	out, registry, tag, version, arch, base, roots, redis string
 	// only are the images to build, all if empty.
 	only []string
 	dir  string // of the module
@@ -64,6 +65,8 @@ func main() {
 		&b.base, "base", os.Getenv(baseEnv), "base image (default $"+baseEnv+"); empty: nothing but the roots of TLS",
 	)
 	flag.StringVar(&b.roots, "roots", "/etc/ssl/certs/ca-certificates.crt", "certificates (PEM) that are in the images if there is no --base")
+	flag.StringVar(&b.redis, "redis", "/usr/bin/redis-server", "redis-server for the nodes, of --arch, which functions with state need to run ahead; "+
+		"empty: the --base has one, or there is none")
 	flag.StringVar(&only, "only", "", "comma-separated names of images to build; empty: all")
 	flag.Parse()
 	if only != "" {
@@ -157,6 +160,15 @@ func (b *build) program(ctx context.Context, base v1.Image, pkg string) (v1.Imag
 	content, err := b.native(ctx, pkg, "-tags="+tags)
 	if err != nil {
 		return nil, err
+	}
+	if pkg == daemon && b.redis != "" {
+		files, err := linked(b.redis)
+		if err != nil {
+			return nil, fmt.Errorf("%w; name a redis-server by --redis, or none", err)
+		}
+		if base, err = with(base, files...); err != nil {
+			return nil, err
+		}
 	}
 	return program(base, filepath.Base(pkg), content, data...)
 }

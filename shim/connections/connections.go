@@ -285,7 +285,7 @@ func (s *Server) noteOf(sb sandboxes.Sandbox) (*note, error) {
 	}
 	defer dir.Close() // it was only read from
 	if c := sb.Connections; c != nil {
-		n := &note{Function: c.GetName(), Destinations: c.GetDestinations(), By: c.GetBy(), Buffered: sb.RunsAhead, Kinds: map[string]string{}}
+		n := &note{Function: c.GetName(), Destinations: c.GetDestinations(), By: c.GetBy(), Buffered: sb.Gate != nil, Kinds: map[string]string{}}
 		maps.Copy(n.Kinds, c.GetKinds())
 		for _, name := range n.Destinations {
 			if d, err := s.list.get(name, sb.Namespace); err == nil {

@@ -12,6 +12,7 @@ import (
 	"github.com/headstart-mesh/headstart/shim/attempt"
 	"github.com/headstart-mesh/headstart/shim/call"
 	"github.com/headstart-mesh/headstart/shim/problem"
+	"github.com/headstart-mesh/headstart/shim/sandboxes"
 )
 
 // squashTimeout is how long the program of a squashed attempt may work on until its instance is replaced.
@@ -65,6 +66,9 @@ func (in *Ingress) beforeTurn(a *attempt.Attempt) http.Handler {
 // connection is the one by which a function gets a request before its turn.
 type connection struct {
 	attempt *attempt.Attempt
+	// sidecar: one is between, which answers for a program as soon as half of the connection is closed. It is not, and the program works
+	// to the end of the request.
+	sidecar bool
 	end     context.CancelFunc
 
 	mu      sync.Mutex
@@ -121,6 +125,9 @@ func (c *connection) squash() {
 
 // halfClose does it; the caller holds mu.
 func (c *connection) halfClose() {
+	if c.sidecar {
+		return
+	}
 	if c.half == nil || c.half.CloseWrite() != nil {
 		c.end()
 	}
@@ -143,8 +150,8 @@ func (c *connection) close() (got bool, squashed time.Time) {
 
 // forwardAhead hands the request of an attempt to an instance. A program that has not answered whole may work on: unless its turn has
 // come, its instance is replaced.
-func (in *Ingress) forwardAhead(ctx context.Context, p *parked, instance string, forward func(context.Context) error) error {
-	c := &connection{attempt: p.attempt}
+func (in *Ingress) forwardAhead(ctx context.Context, p *parked, instance string, at sandboxes.Endpoint, forward func(context.Context) error) error {
+	c := &connection{attempt: p.attempt, sidecar: at.MeshSNI != ""}
 	ctx = c.watched(ctx)
 	err := forward(ctx)
 	got, squashed := c.close()

@@ -76,7 +76,7 @@ func (in *Ingress) deliver(ctx context.Context, w http.ResponseWriter, r *http.R
 		in.config.Metrics.worked.WithLabelValues(p.function.GetName()).Add(took.Seconds())
 	}()
 	if p.attempt != nil {
-		return in.forwardAhead(ctx, p, instance, func(ctx context.Context) error { return in.forward(ctx, w, r, p, instance, at, files) })
+		return in.forwardAhead(ctx, p, instance, at, func(ctx context.Context) error { return in.forward(ctx, w, r, p, instance, at, files) })
 	}
 	return in.forward(ctx, w, r, p, instance, at, files)
 }

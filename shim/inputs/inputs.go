@@ -11,6 +11,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"sync"
 
 	"github.com/google/renameio/v2"
 	"golang.org/x/sys/unix"
@@ -66,8 +67,11 @@ type Inputs struct {
 	Memory *staging.Memory
 	// Succeeds: another daemon of the node has inputs, too.
 	Succeeds bool
+	// Alone is closed when no other daemon of the node has inputs any more, and with that nothing else.
+	Alone    chan struct{}
 	redis    *remote.Client // nil: none
 	left     []left         // what may be in use by another daemon
+	unshared func()         // closes Alone
 	log      *slog.Logger
 }
 
@@ -98,7 +102,9 @@ func (i *Inputs) Inherit() (again bool) {
 			i.log.Error("what the node's other daemon kept is lost", "error", err)
 		}
 	}
-	i.left = still
+	if i.left = still; len(still) == 0 {
+		i.unshared()
+	}
 	return len(still) > 0
 }
 
@@ -128,7 +134,8 @@ func (c Config) state(name string) string { return filepath.Join(c.StateDir, nam
 func Open(c Config) (_ *Inputs, err error) {
 	var slot string
 	var disk *buffer.Files
-	i := &Inputs{log: c.Log}
+	i := &Inputs{log: c.Log, Alone: make(chan struct{})}
+	i.unshared = sync.OnceFunc(func() { close(i.Alone) })
 	for _, name := range c.slots() {
 		if disk, err = buffer.OpenFiles(c.state(name)); err == nil {
 			slot = name

@@ -1163,7 +1163,9 @@ type InstanceStatus struct {
 	// The last lines of the function's log, or the runtime's words, of an instance that has
 	// failed or ended by itself. They follow in a second message, once the sandbox is removed:
 	// only then the log is complete. They are for the function's owner, never for its callers.
-	Log           []string `protobuf:"bytes,10,rep,name=log,proto3" json:"log,omitempty"`
+	Log []string `protobuf:"bytes,10,rep,name=log,proto3" json:"log,omitempty"`
+	// Of a pod whose function may run ahead.
+	Gate          *Gate `protobuf:"bytes,270,opt,name=gate,proto3" json:"gate,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1268,6 +1270,95 @@ func (x *InstanceStatus) GetLog() []string {
 	return nil
 }
 
+func (x *InstanceStatus) GetGate() *Gate {
+	if x != nil {
+		return x.Gate
+	}
+	return nil
+}
+
+// Gate is how a sandbox is closed: nothing leaves it but answers, and nobody asks its program but the daemon, and the node itself.
+type Gate struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The container with the function's program, before whose creation the gate is closed; empty outside Kubernetes.
+	Container string `protobuf:"bytes,1,opt,name=container,proto3" json:"container,omitempty"`
+	// Where the program takes requests.
+	Port uint32 `protobuf:"varint,2,opt,name=port,proto3" json:"port,omitempty"`
+	// True when the sandbox has a sidecar of Istio's, which goes on as before.
+	Sidecar bool `protobuf:"varint,3,opt,name=sidecar,proto3" json:"sidecar,omitempty"`
+	// Addresses of daemons that are not the node's own.
+	Callers []string `protobuf:"bytes,4,rep,name=callers,proto3" json:"callers,omitempty"`
+	// Why the sandbox cannot be closed, in words for the function's owner; empty: it can.
+	Open          string `protobuf:"bytes,5,opt,name=open,proto3" json:"open,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Gate) Reset() {
+	*x = Gate{}
+	mi := &file_node_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Gate) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Gate) ProtoMessage() {}
+
+func (x *Gate) ProtoReflect() protoreflect.Message {
+	mi := &file_node_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Gate.ProtoReflect.Descriptor instead.
+func (*Gate) Descriptor() ([]byte, []int) {
+	return file_node_proto_rawDescGZIP(), []int{7}
+}
+
+func (x *Gate) GetContainer() string {
+	if x != nil {
+		return x.Container
+	}
+	return ""
+}
+
+func (x *Gate) GetPort() uint32 {
+	if x != nil {
+		return x.Port
+	}
+	return 0
+}
+
+func (x *Gate) GetSidecar() bool {
+	if x != nil {
+		return x.Sidecar
+	}
+	return false
+}
+
+func (x *Gate) GetCallers() []string {
+	if x != nil {
+		return x.Callers
+	}
+	return nil
+}
+
+func (x *Gate) GetOpen() string {
+	if x != nil {
+		return x.Open
+	}
+	return ""
+}
+
 // Instances are those of this node that the platform itself runs, where it does so
 // (Kubernetes); it replaces the set before. A starting one has an address once its
 // sandbox has one: the daemon may probe it from then on, and need not wait for READY.
@@ -1288,7 +1379,7 @@ type Instances struct {
 
 func (x *Instances) Reset() {
 	*x = Instances{}
-	mi := &file_node_proto_msgTypes[7]
+	mi := &file_node_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1300,7 +1391,7 @@ func (x *Instances) String() string {
 func (*Instances) ProtoMessage() {}
 
 func (x *Instances) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[7]
+	mi := &file_node_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1313,7 +1404,7 @@ func (x *Instances) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Instances.ProtoReflect.Descriptor instead.
 func (*Instances) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{7}
+	return file_node_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *Instances) GetInstances() []*InstanceStatus {
@@ -1373,7 +1464,7 @@ type Connections struct {
 
 func (x *Connections) Reset() {
 	*x = Connections{}
-	mi := &file_node_proto_msgTypes[8]
+	mi := &file_node_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1385,7 +1476,7 @@ func (x *Connections) String() string {
 func (*Connections) ProtoMessage() {}
 
 func (x *Connections) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[8]
+	mi := &file_node_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1398,7 +1489,7 @@ func (x *Connections) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Connections.ProtoReflect.Descriptor instead.
 func (*Connections) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{8}
+	return file_node_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *Connections) GetId() string {
@@ -1466,7 +1557,7 @@ type Volumes struct {
 
 func (x *Volumes) Reset() {
 	*x = Volumes{}
-	mi := &file_node_proto_msgTypes[9]
+	mi := &file_node_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1478,7 +1569,7 @@ func (x *Volumes) String() string {
 func (*Volumes) ProtoMessage() {}
 
 func (x *Volumes) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[9]
+	mi := &file_node_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1491,7 +1582,7 @@ func (x *Volumes) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Volumes.ProtoReflect.Descriptor instead.
 func (*Volumes) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{9}
+	return file_node_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *Volumes) GetId() string {
@@ -1555,7 +1646,7 @@ type Volume struct {
 
 func (x *Volume) Reset() {
 	*x = Volume{}
-	mi := &file_node_proto_msgTypes[10]
+	mi := &file_node_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1567,7 +1658,7 @@ func (x *Volume) String() string {
 func (*Volume) ProtoMessage() {}
 
 func (x *Volume) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[10]
+	mi := &file_node_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1580,7 +1671,7 @@ func (x *Volume) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Volume.ProtoReflect.Descriptor instead.
 func (*Volume) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{10}
+	return file_node_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *Volume) GetName() string {
@@ -1623,7 +1714,7 @@ type Job struct {
 
 func (x *Job) Reset() {
 	*x = Job{}
-	mi := &file_node_proto_msgTypes[11]
+	mi := &file_node_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1635,7 +1726,7 @@ func (x *Job) String() string {
 func (*Job) ProtoMessage() {}
 
 func (x *Job) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[11]
+	mi := &file_node_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1648,7 +1739,7 @@ func (x *Job) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Job.ProtoReflect.Descriptor instead.
 func (*Job) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{11}
+	return file_node_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *Job) GetId() string {
@@ -1717,7 +1808,7 @@ type Load struct {
 
 func (x *Load) Reset() {
 	*x = Load{}
-	mi := &file_node_proto_msgTypes[12]
+	mi := &file_node_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1729,7 +1820,7 @@ func (x *Load) String() string {
 func (*Load) ProtoMessage() {}
 
 func (x *Load) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[12]
+	mi := &file_node_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1742,7 +1833,7 @@ func (x *Load) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Load.ProtoReflect.Descriptor instead.
 func (*Load) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{12}
+	return file_node_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *Load) GetInFlight() map[string]int32 {
@@ -1766,7 +1857,7 @@ type Event struct {
 
 func (x *Event) Reset() {
 	*x = Event{}
-	mi := &file_node_proto_msgTypes[13]
+	mi := &file_node_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1778,7 +1869,7 @@ func (x *Event) String() string {
 func (*Event) ProtoMessage() {}
 
 func (x *Event) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[13]
+	mi := &file_node_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1791,7 +1882,7 @@ func (x *Event) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Event.ProtoReflect.Descriptor instead.
 func (*Event) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{13}
+	return file_node_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *Event) GetFunction() string {
@@ -1839,7 +1930,7 @@ type Neighbours struct {
 
 func (x *Neighbours) Reset() {
 	*x = Neighbours{}
-	mi := &file_node_proto_msgTypes[14]
+	mi := &file_node_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1851,7 +1942,7 @@ func (x *Neighbours) String() string {
 func (*Neighbours) ProtoMessage() {}
 
 func (x *Neighbours) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[14]
+	mi := &file_node_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1864,7 +1955,7 @@ func (x *Neighbours) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Neighbours.ProtoReflect.Descriptor instead.
 func (*Neighbours) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{14}
+	return file_node_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *Neighbours) GetNeighbours() []*Neighbour {
@@ -1886,7 +1977,7 @@ type Neighbour struct {
 
 func (x *Neighbour) Reset() {
 	*x = Neighbour{}
-	mi := &file_node_proto_msgTypes[15]
+	mi := &file_node_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1898,7 +1989,7 @@ func (x *Neighbour) String() string {
 func (*Neighbour) ProtoMessage() {}
 
 func (x *Neighbour) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[15]
+	mi := &file_node_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1911,7 +2002,7 @@ func (x *Neighbour) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Neighbour.ProtoReflect.Descriptor instead.
 func (*Neighbour) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{15}
+	return file_node_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *Neighbour) GetNode() string {
@@ -1942,7 +2033,7 @@ type Site struct {
 
 func (x *Site) Reset() {
 	*x = Site{}
-	mi := &file_node_proto_msgTypes[16]
+	mi := &file_node_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1954,7 +2045,7 @@ func (x *Site) String() string {
 func (*Site) ProtoMessage() {}
 
 func (x *Site) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[16]
+	mi := &file_node_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1967,7 +2058,7 @@ func (x *Site) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Site.ProtoReflect.Descriptor instead.
 func (*Site) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{16}
+	return file_node_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *Site) GetMembers() []*Neighbour {
@@ -1994,7 +2085,7 @@ type Passes struct {
 
 func (x *Passes) Reset() {
 	*x = Passes{}
-	mi := &file_node_proto_msgTypes[17]
+	mi := &file_node_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2006,7 +2097,7 @@ func (x *Passes) String() string {
 func (*Passes) ProtoMessage() {}
 
 func (x *Passes) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[17]
+	mi := &file_node_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2019,7 +2110,7 @@ func (x *Passes) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Passes.ProtoReflect.Descriptor instead.
 func (*Passes) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{17}
+	return file_node_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *Passes) GetPasses() []*Pass {
@@ -2041,7 +2132,7 @@ type Pass struct {
 
 func (x *Pass) Reset() {
 	*x = Pass{}
-	mi := &file_node_proto_msgTypes[18]
+	mi := &file_node_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2053,7 +2144,7 @@ func (x *Pass) String() string {
 func (*Pass) ProtoMessage() {}
 
 func (x *Pass) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[18]
+	mi := &file_node_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2066,7 +2157,7 @@ func (x *Pass) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Pass.ProtoReflect.Descriptor instead.
 func (*Pass) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{18}
+	return file_node_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *Pass) GetNamespace() string {
@@ -2100,7 +2191,7 @@ type CacheCall struct {
 
 func (x *CacheCall) Reset() {
 	*x = CacheCall{}
-	mi := &file_node_proto_msgTypes[19]
+	mi := &file_node_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2112,7 +2203,7 @@ func (x *CacheCall) String() string {
 func (*CacheCall) ProtoMessage() {}
 
 func (x *CacheCall) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[19]
+	mi := &file_node_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2125,7 +2216,7 @@ func (x *CacheCall) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CacheCall.ProtoReflect.Descriptor instead.
 func (*CacheCall) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{19}
+	return file_node_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *CacheCall) GetId() int64 {
@@ -2178,7 +2269,7 @@ type CacheAnswer struct {
 
 func (x *CacheAnswer) Reset() {
 	*x = CacheAnswer{}
-	mi := &file_node_proto_msgTypes[20]
+	mi := &file_node_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2190,7 +2281,7 @@ func (x *CacheAnswer) String() string {
 func (*CacheAnswer) ProtoMessage() {}
 
 func (x *CacheAnswer) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[20]
+	mi := &file_node_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2203,7 +2294,7 @@ func (x *CacheAnswer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CacheAnswer.ProtoReflect.Descriptor instead.
 func (*CacheAnswer) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{20}
+	return file_node_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *CacheAnswer) GetId() int64 {
@@ -2261,7 +2352,7 @@ type CacheEntry struct {
 
 func (x *CacheEntry) Reset() {
 	*x = CacheEntry{}
-	mi := &file_node_proto_msgTypes[21]
+	mi := &file_node_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2273,7 +2364,7 @@ func (x *CacheEntry) String() string {
 func (*CacheEntry) ProtoMessage() {}
 
 func (x *CacheEntry) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[21]
+	mi := &file_node_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2286,7 +2377,7 @@ func (x *CacheEntry) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CacheEntry.ProtoReflect.Descriptor instead.
 func (*CacheEntry) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{21}
+	return file_node_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *CacheEntry) GetNamespace() string {
@@ -2390,7 +2481,7 @@ type WorkflowRecord struct {
 
 func (x *WorkflowRecord) Reset() {
 	*x = WorkflowRecord{}
-	mi := &file_node_proto_msgTypes[22]
+	mi := &file_node_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2402,7 +2493,7 @@ func (x *WorkflowRecord) String() string {
 func (*WorkflowRecord) ProtoMessage() {}
 
 func (x *WorkflowRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[22]
+	mi := &file_node_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2415,7 +2506,7 @@ func (x *WorkflowRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WorkflowRecord.ProtoReflect.Descriptor instead.
 func (*WorkflowRecord) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{22}
+	return file_node_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *WorkflowRecord) GetName() string {
@@ -2476,7 +2567,7 @@ type StepRecord struct {
 
 func (x *StepRecord) Reset() {
 	*x = StepRecord{}
-	mi := &file_node_proto_msgTypes[23]
+	mi := &file_node_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2488,7 +2579,7 @@ func (x *StepRecord) String() string {
 func (*StepRecord) ProtoMessage() {}
 
 func (x *StepRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[23]
+	mi := &file_node_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2501,7 +2592,7 @@ func (x *StepRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StepRecord.ProtoReflect.Descriptor instead.
 func (*StepRecord) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{23}
+	return file_node_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *StepRecord) GetTask() string {
@@ -2577,7 +2668,7 @@ type RunRecord struct {
 
 func (x *RunRecord) Reset() {
 	*x = RunRecord{}
-	mi := &file_node_proto_msgTypes[24]
+	mi := &file_node_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2589,7 +2680,7 @@ func (x *RunRecord) String() string {
 func (*RunRecord) ProtoMessage() {}
 
 func (x *RunRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[24]
+	mi := &file_node_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2602,7 +2693,7 @@ func (x *RunRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RunRecord.ProtoReflect.Descriptor instead.
 func (*RunRecord) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{24}
+	return file_node_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *RunRecord) GetId() string {
@@ -2657,7 +2748,7 @@ type RunStep struct {
 
 func (x *RunStep) Reset() {
 	*x = RunStep{}
-	mi := &file_node_proto_msgTypes[25]
+	mi := &file_node_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2669,7 +2760,7 @@ func (x *RunStep) String() string {
 func (*RunStep) ProtoMessage() {}
 
 func (x *RunStep) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[25]
+	mi := &file_node_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2682,7 +2773,7 @@ func (x *RunStep) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RunStep.ProtoReflect.Descriptor instead.
 func (*RunStep) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{25}
+	return file_node_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *RunStep) GetTask() string {
@@ -2717,7 +2808,7 @@ type Advice struct {
 
 func (x *Advice) Reset() {
 	*x = Advice{}
-	mi := &file_node_proto_msgTypes[26]
+	mi := &file_node_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2729,7 +2820,7 @@ func (x *Advice) String() string {
 func (*Advice) ProtoMessage() {}
 
 func (x *Advice) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[26]
+	mi := &file_node_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2742,7 +2833,7 @@ func (x *Advice) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Advice.ProtoReflect.Descriptor instead.
 func (*Advice) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{26}
+	return file_node_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *Advice) GetFunction() string {
@@ -2798,7 +2889,7 @@ type Keeps struct {
 
 func (x *Keeps) Reset() {
 	*x = Keeps{}
-	mi := &file_node_proto_msgTypes[27]
+	mi := &file_node_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2810,7 +2901,7 @@ func (x *Keeps) String() string {
 func (*Keeps) ProtoMessage() {}
 
 func (x *Keeps) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[27]
+	mi := &file_node_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2823,7 +2914,7 @@ func (x *Keeps) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Keeps.ProtoReflect.Descriptor instead.
 func (*Keeps) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{27}
+	return file_node_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *Keeps) GetVolumes() []*KeptVolume {
@@ -2873,7 +2964,7 @@ type KeptVolume struct {
 
 func (x *KeptVolume) Reset() {
 	*x = KeptVolume{}
-	mi := &file_node_proto_msgTypes[28]
+	mi := &file_node_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2885,7 +2976,7 @@ func (x *KeptVolume) String() string {
 func (*KeptVolume) ProtoMessage() {}
 
 func (x *KeptVolume) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[28]
+	mi := &file_node_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2898,7 +2989,7 @@ func (x *KeptVolume) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KeptVolume.ProtoReflect.Descriptor instead.
 func (*KeptVolume) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{28}
+	return file_node_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *KeptVolume) GetNamespace() string {
@@ -2940,7 +3031,7 @@ type InCharge struct {
 
 func (x *InCharge) Reset() {
 	*x = InCharge{}
-	mi := &file_node_proto_msgTypes[29]
+	mi := &file_node_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2952,7 +3043,7 @@ func (x *InCharge) String() string {
 func (*InCharge) ProtoMessage() {}
 
 func (x *InCharge) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[29]
+	mi := &file_node_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2965,7 +3056,7 @@ func (x *InCharge) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InCharge.ProtoReflect.Descriptor instead.
 func (*InCharge) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{29}
+	return file_node_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *InCharge) GetHeld() bool {
@@ -2986,7 +3077,7 @@ type Confirm struct {
 
 func (x *Confirm) Reset() {
 	*x = Confirm{}
-	mi := &file_node_proto_msgTypes[30]
+	mi := &file_node_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2998,7 +3089,7 @@ func (x *Confirm) String() string {
 func (*Confirm) ProtoMessage() {}
 
 func (x *Confirm) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[30]
+	mi := &file_node_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3011,7 +3102,7 @@ func (x *Confirm) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Confirm.ProtoReflect.Descriptor instead.
 func (*Confirm) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{30}
+	return file_node_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *Confirm) GetId() int64 {
@@ -3032,7 +3123,7 @@ type Confirmed struct {
 
 func (x *Confirmed) Reset() {
 	*x = Confirmed{}
-	mi := &file_node_proto_msgTypes[31]
+	mi := &file_node_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3044,7 +3135,7 @@ func (x *Confirmed) String() string {
 func (*Confirmed) ProtoMessage() {}
 
 func (x *Confirmed) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[31]
+	mi := &file_node_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3057,7 +3148,7 @@ func (x *Confirmed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Confirmed.ProtoReflect.Descriptor instead.
 func (*Confirmed) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{31}
+	return file_node_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *Confirmed) GetId() int64 {
@@ -3083,7 +3174,7 @@ type Coordinate struct {
 
 func (x *Coordinate) Reset() {
 	*x = Coordinate{}
-	mi := &file_node_proto_msgTypes[32]
+	mi := &file_node_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3095,7 +3186,7 @@ func (x *Coordinate) String() string {
 func (*Coordinate) ProtoMessage() {}
 
 func (x *Coordinate) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[32]
+	mi := &file_node_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3108,7 +3199,7 @@ func (x *Coordinate) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Coordinate.ProtoReflect.Descriptor instead.
 func (*Coordinate) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{32}
+	return file_node_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *Coordinate) GetVector() []float64 {
@@ -3152,7 +3243,7 @@ type RoundTrips struct {
 
 func (x *RoundTrips) Reset() {
 	*x = RoundTrips{}
-	mi := &file_node_proto_msgTypes[33]
+	mi := &file_node_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3164,7 +3255,7 @@ func (x *RoundTrips) String() string {
 func (*RoundTrips) ProtoMessage() {}
 
 func (x *RoundTrips) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[33]
+	mi := &file_node_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3177,7 +3268,7 @@ func (x *RoundTrips) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RoundTrips.ProtoReflect.Descriptor instead.
 func (*RoundTrips) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{33}
+	return file_node_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *RoundTrips) GetCoordinate() *Coordinate {
@@ -3207,7 +3298,7 @@ type RoundTrip struct {
 
 func (x *RoundTrip) Reset() {
 	*x = RoundTrip{}
-	mi := &file_node_proto_msgTypes[34]
+	mi := &file_node_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3219,7 +3310,7 @@ func (x *RoundTrip) String() string {
 func (*RoundTrip) ProtoMessage() {}
 
 func (x *RoundTrip) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[34]
+	mi := &file_node_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3232,7 +3323,7 @@ func (x *RoundTrip) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RoundTrip.ProtoReflect.Descriptor instead.
 func (*RoundTrip) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{34}
+	return file_node_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *RoundTrip) GetNode() string {
@@ -3270,7 +3361,7 @@ type Signals struct {
 
 func (x *Signals) Reset() {
 	*x = Signals{}
-	mi := &file_node_proto_msgTypes[35]
+	mi := &file_node_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3282,7 +3373,7 @@ func (x *Signals) String() string {
 func (*Signals) ProtoMessage() {}
 
 func (x *Signals) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[35]
+	mi := &file_node_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3295,7 +3386,7 @@ func (x *Signals) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Signals.ProtoReflect.Descriptor instead.
 func (*Signals) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{35}
+	return file_node_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *Signals) GetFunctions() []*FunctionSignals {
@@ -3324,7 +3415,7 @@ type RoutedSignals struct {
 
 func (x *RoutedSignals) Reset() {
 	*x = RoutedSignals{}
-	mi := &file_node_proto_msgTypes[36]
+	mi := &file_node_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3336,7 +3427,7 @@ func (x *RoutedSignals) String() string {
 func (*RoutedSignals) ProtoMessage() {}
 
 func (x *RoutedSignals) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[36]
+	mi := &file_node_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3349,7 +3440,7 @@ func (x *RoutedSignals) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RoutedSignals.ProtoReflect.Descriptor instead.
 func (*RoutedSignals) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{36}
+	return file_node_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *RoutedSignals) GetFunction() string {
@@ -3382,7 +3473,7 @@ type EndpointSignals struct {
 
 func (x *EndpointSignals) Reset() {
 	*x = EndpointSignals{}
-	mi := &file_node_proto_msgTypes[37]
+	mi := &file_node_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3394,7 +3485,7 @@ func (x *EndpointSignals) String() string {
 func (*EndpointSignals) ProtoMessage() {}
 
 func (x *EndpointSignals) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[37]
+	mi := &file_node_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3407,7 +3498,7 @@ func (x *EndpointSignals) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EndpointSignals.ProtoReflect.Descriptor instead.
 func (*EndpointSignals) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{37}
+	return file_node_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *EndpointSignals) GetAddress() string {
@@ -3458,7 +3549,7 @@ type FunctionSignals struct {
 
 func (x *FunctionSignals) Reset() {
 	*x = FunctionSignals{}
-	mi := &file_node_proto_msgTypes[38]
+	mi := &file_node_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3470,7 +3561,7 @@ func (x *FunctionSignals) String() string {
 func (*FunctionSignals) ProtoMessage() {}
 
 func (x *FunctionSignals) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[38]
+	mi := &file_node_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3483,7 +3574,7 @@ func (x *FunctionSignals) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FunctionSignals.ProtoReflect.Descriptor instead.
 func (*FunctionSignals) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{38}
+	return file_node_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *FunctionSignals) GetFunction() string {
@@ -3535,7 +3626,7 @@ type GatewayRefusals struct {
 
 func (x *GatewayRefusals) Reset() {
 	*x = GatewayRefusals{}
-	mi := &file_node_proto_msgTypes[39]
+	mi := &file_node_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3547,7 +3638,7 @@ func (x *GatewayRefusals) String() string {
 func (*GatewayRefusals) ProtoMessage() {}
 
 func (x *GatewayRefusals) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[39]
+	mi := &file_node_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3560,7 +3651,7 @@ func (x *GatewayRefusals) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GatewayRefusals.ProtoReflect.Descriptor instead.
 func (*GatewayRefusals) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{39}
+	return file_node_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *GatewayRefusals) GetRefusals() []*GatewayRefusal {
@@ -3592,7 +3683,7 @@ type GatewayRefusal struct {
 
 func (x *GatewayRefusal) Reset() {
 	*x = GatewayRefusal{}
-	mi := &file_node_proto_msgTypes[40]
+	mi := &file_node_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3604,7 +3695,7 @@ func (x *GatewayRefusal) String() string {
 func (*GatewayRefusal) ProtoMessage() {}
 
 func (x *GatewayRefusal) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[40]
+	mi := &file_node_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3617,7 +3708,7 @@ func (x *GatewayRefusal) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GatewayRefusal.ProtoReflect.Descriptor instead.
 func (*GatewayRefusal) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{40}
+	return file_node_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *GatewayRefusal) GetTypeUrl() string {
@@ -3653,7 +3744,7 @@ type StoreProblems struct {
 
 func (x *StoreProblems) Reset() {
 	*x = StoreProblems{}
-	mi := &file_node_proto_msgTypes[41]
+	mi := &file_node_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3665,7 +3756,7 @@ func (x *StoreProblems) String() string {
 func (*StoreProblems) ProtoMessage() {}
 
 func (x *StoreProblems) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[41]
+	mi := &file_node_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3678,7 +3769,7 @@ func (x *StoreProblems) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StoreProblems.ProtoReflect.Descriptor instead.
 func (*StoreProblems) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{41}
+	return file_node_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *StoreProblems) GetProblems() []*StoreProblem {
@@ -3700,7 +3791,7 @@ type StoreProblem struct {
 
 func (x *StoreProblem) Reset() {
 	*x = StoreProblem{}
-	mi := &file_node_proto_msgTypes[42]
+	mi := &file_node_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3712,7 +3803,7 @@ func (x *StoreProblem) String() string {
 func (*StoreProblem) ProtoMessage() {}
 
 func (x *StoreProblem) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[42]
+	mi := &file_node_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3725,7 +3816,7 @@ func (x *StoreProblem) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StoreProblem.ProtoReflect.Descriptor instead.
 func (*StoreProblem) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{42}
+	return file_node_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *StoreProblem) GetStore() string {
@@ -3754,7 +3845,7 @@ type DestinationProblems struct {
 
 func (x *DestinationProblems) Reset() {
 	*x = DestinationProblems{}
-	mi := &file_node_proto_msgTypes[43]
+	mi := &file_node_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3766,7 +3857,7 @@ func (x *DestinationProblems) String() string {
 func (*DestinationProblems) ProtoMessage() {}
 
 func (x *DestinationProblems) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[43]
+	mi := &file_node_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3779,7 +3870,7 @@ func (x *DestinationProblems) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DestinationProblems.ProtoReflect.Descriptor instead.
 func (*DestinationProblems) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{43}
+	return file_node_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *DestinationProblems) GetProblems() []*DestinationProblem {
@@ -3801,7 +3892,7 @@ type DestinationProblem struct {
 
 func (x *DestinationProblem) Reset() {
 	*x = DestinationProblem{}
-	mi := &file_node_proto_msgTypes[44]
+	mi := &file_node_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3813,7 +3904,7 @@ func (x *DestinationProblem) String() string {
 func (*DestinationProblem) ProtoMessage() {}
 
 func (x *DestinationProblem) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[44]
+	mi := &file_node_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3826,7 +3917,7 @@ func (x *DestinationProblem) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DestinationProblem.ProtoReflect.Descriptor instead.
 func (*DestinationProblem) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{44}
+	return file_node_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *DestinationProblem) GetDestination() string {
@@ -3858,7 +3949,7 @@ type Unused struct {
 
 func (x *Unused) Reset() {
 	*x = Unused{}
-	mi := &file_node_proto_msgTypes[45]
+	mi := &file_node_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3870,7 +3961,7 @@ func (x *Unused) String() string {
 func (*Unused) ProtoMessage() {}
 
 func (x *Unused) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[45]
+	mi := &file_node_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3883,7 +3974,7 @@ func (x *Unused) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Unused.ProtoReflect.Descriptor instead.
 func (*Unused) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{45}
+	return file_node_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *Unused) GetId() int64 {
@@ -3923,7 +4014,7 @@ type UnusedConnections struct {
 
 func (x *UnusedConnections) Reset() {
 	*x = UnusedConnections{}
-	mi := &file_node_proto_msgTypes[46]
+	mi := &file_node_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3935,7 +4026,7 @@ func (x *UnusedConnections) String() string {
 func (*UnusedConnections) ProtoMessage() {}
 
 func (x *UnusedConnections) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[46]
+	mi := &file_node_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3948,7 +4039,7 @@ func (x *UnusedConnections) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UnusedConnections.ProtoReflect.Descriptor instead.
 func (*UnusedConnections) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{46}
+	return file_node_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *UnusedConnections) GetDestination() string {
@@ -4002,7 +4093,7 @@ type PooledFunction struct {
 
 func (x *PooledFunction) Reset() {
 	*x = PooledFunction{}
-	mi := &file_node_proto_msgTypes[47]
+	mi := &file_node_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4014,7 +4105,7 @@ func (x *PooledFunction) String() string {
 func (*PooledFunction) ProtoMessage() {}
 
 func (x *PooledFunction) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[47]
+	mi := &file_node_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4027,7 +4118,7 @@ func (x *PooledFunction) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PooledFunction.ProtoReflect.Descriptor instead.
 func (*PooledFunction) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{47}
+	return file_node_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *PooledFunction) GetName() string {
@@ -4084,7 +4175,7 @@ type Allowances struct {
 
 func (x *Allowances) Reset() {
 	*x = Allowances{}
-	mi := &file_node_proto_msgTypes[48]
+	mi := &file_node_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4096,7 +4187,7 @@ func (x *Allowances) String() string {
 func (*Allowances) ProtoMessage() {}
 
 func (x *Allowances) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[48]
+	mi := &file_node_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4109,7 +4200,7 @@ func (x *Allowances) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Allowances.ProtoReflect.Descriptor instead.
 func (*Allowances) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{48}
+	return file_node_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *Allowances) GetId() int64 {
@@ -4157,7 +4248,7 @@ type Allowance struct {
 
 func (x *Allowance) Reset() {
 	*x = Allowance{}
-	mi := &file_node_proto_msgTypes[49]
+	mi := &file_node_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4169,7 +4260,7 @@ func (x *Allowance) String() string {
 func (*Allowance) ProtoMessage() {}
 
 func (x *Allowance) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[49]
+	mi := &file_node_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4182,7 +4273,7 @@ func (x *Allowance) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Allowance.ProtoReflect.Descriptor instead.
 func (*Allowance) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{49}
+	return file_node_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *Allowance) GetDestination() string {
@@ -4211,7 +4302,7 @@ type Functions struct {
 
 func (x *Functions) Reset() {
 	*x = Functions{}
-	mi := &file_node_proto_msgTypes[50]
+	mi := &file_node_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4223,7 +4314,7 @@ func (x *Functions) String() string {
 func (*Functions) ProtoMessage() {}
 
 func (x *Functions) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[50]
+	mi := &file_node_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4236,7 +4327,7 @@ func (x *Functions) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Functions.ProtoReflect.Descriptor instead.
 func (*Functions) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{50}
+	return file_node_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *Functions) GetFunctions() []*Function {
@@ -4280,7 +4371,7 @@ type FunctionChanges struct {
 
 func (x *FunctionChanges) Reset() {
 	*x = FunctionChanges{}
-	mi := &file_node_proto_msgTypes[51]
+	mi := &file_node_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4292,7 +4383,7 @@ func (x *FunctionChanges) String() string {
 func (*FunctionChanges) ProtoMessage() {}
 
 func (x *FunctionChanges) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[51]
+	mi := &file_node_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4305,7 +4396,7 @@ func (x *FunctionChanges) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FunctionChanges.ProtoReflect.Descriptor instead.
 func (*FunctionChanges) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{51}
+	return file_node_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *FunctionChanges) GetFunctions() []*Function {
@@ -4400,14 +4491,16 @@ type Function struct {
 	// True when it may work on requests before their turn, on inputs that were guessed: instances whose sandbox is closed do.
 	RunsAhead bool `protobuf:"varint,262,opt,name=runs_ahead,json=runsAhead,proto3" json:"runs_ahead,omitempty"`
 	// True when there is one instance at most: the node that has it asks nobody where requests go.
-	OneInstance   bool `protobuf:"varint,263,opt,name=one_instance,json=oneInstance,proto3" json:"one_instance,omitempty"`
+	OneInstance bool `protobuf:"varint,263,opt,name=one_instance,json=oneInstance,proto3" json:"one_instance,omitempty"`
+	// Digest of what its instances are made of, where that is not said here (Kubernetes).
+	Revision      string `protobuf:"bytes,270,opt,name=revision,proto3" json:"revision,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Function) Reset() {
 	*x = Function{}
-	mi := &file_node_proto_msgTypes[52]
+	mi := &file_node_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4419,7 +4512,7 @@ func (x *Function) String() string {
 func (*Function) ProtoMessage() {}
 
 func (x *Function) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[52]
+	mi := &file_node_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4432,7 +4525,7 @@ func (x *Function) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Function.ProtoReflect.Descriptor instead.
 func (*Function) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{52}
+	return file_node_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *Function) GetName() string {
@@ -4638,6 +4731,13 @@ func (x *Function) GetOneInstance() bool {
 	return false
 }
 
+func (x *Function) GetRevision() string {
+	if x != nil {
+		return x.Revision
+	}
+	return ""
+}
+
 // Workflow is a document of the Serverless Workflow DSL 1.0, compiled. Expressions are jq (shim/nodeapi/expression); empty:
 // the value stays as it is.
 type Workflow struct {
@@ -4656,7 +4756,7 @@ type Workflow struct {
 
 func (x *Workflow) Reset() {
 	*x = Workflow{}
-	mi := &file_node_proto_msgTypes[53]
+	mi := &file_node_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4668,7 +4768,7 @@ func (x *Workflow) String() string {
 func (*Workflow) ProtoMessage() {}
 
 func (x *Workflow) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[53]
+	mi := &file_node_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4681,7 +4781,7 @@ func (x *Workflow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Workflow.ProtoReflect.Descriptor instead.
 func (*Workflow) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{53}
+	return file_node_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *Workflow) GetRevision() string {
@@ -4758,7 +4858,7 @@ type Task struct {
 
 func (x *Task) Reset() {
 	*x = Task{}
-	mi := &file_node_proto_msgTypes[54]
+	mi := &file_node_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4770,7 +4870,7 @@ func (x *Task) String() string {
 func (*Task) ProtoMessage() {}
 
 func (x *Task) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[54]
+	mi := &file_node_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4783,7 +4883,7 @@ func (x *Task) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Task.ProtoReflect.Descriptor instead.
 func (*Task) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{54}
+	return file_node_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *Task) GetName() string {
@@ -4999,7 +5099,7 @@ type TaskList struct {
 
 func (x *TaskList) Reset() {
 	*x = TaskList{}
-	mi := &file_node_proto_msgTypes[55]
+	mi := &file_node_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5011,7 +5111,7 @@ func (x *TaskList) String() string {
 func (*TaskList) ProtoMessage() {}
 
 func (x *TaskList) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[55]
+	mi := &file_node_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5024,7 +5124,7 @@ func (x *TaskList) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TaskList.ProtoReflect.Descriptor instead.
 func (*TaskList) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{55}
+	return file_node_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *TaskList) GetTasks() []*Task {
@@ -5051,7 +5151,7 @@ type Call struct {
 
 func (x *Call) Reset() {
 	*x = Call{}
-	mi := &file_node_proto_msgTypes[56]
+	mi := &file_node_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5063,7 +5163,7 @@ func (x *Call) String() string {
 func (*Call) ProtoMessage() {}
 
 func (x *Call) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[56]
+	mi := &file_node_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5076,7 +5176,7 @@ func (x *Call) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Call.ProtoReflect.Descriptor instead.
 func (*Call) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{56}
+	return file_node_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *Call) GetRequest() string {
@@ -5117,7 +5217,7 @@ type Switch struct {
 
 func (x *Switch) Reset() {
 	*x = Switch{}
-	mi := &file_node_proto_msgTypes[57]
+	mi := &file_node_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5129,7 +5229,7 @@ func (x *Switch) String() string {
 func (*Switch) ProtoMessage() {}
 
 func (x *Switch) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[57]
+	mi := &file_node_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5142,7 +5242,7 @@ func (x *Switch) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Switch.ProtoReflect.Descriptor instead.
 func (*Switch) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{57}
+	return file_node_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *Switch) GetCases() []*Case {
@@ -5165,7 +5265,7 @@ type Case struct {
 
 func (x *Case) Reset() {
 	*x = Case{}
-	mi := &file_node_proto_msgTypes[58]
+	mi := &file_node_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5177,7 +5277,7 @@ func (x *Case) String() string {
 func (*Case) ProtoMessage() {}
 
 func (x *Case) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[58]
+	mi := &file_node_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5190,7 +5290,7 @@ func (x *Case) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Case.ProtoReflect.Descriptor instead.
 func (*Case) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{58}
+	return file_node_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *Case) GetName() string {
@@ -5225,7 +5325,7 @@ type Fork struct {
 
 func (x *Fork) Reset() {
 	*x = Fork{}
-	mi := &file_node_proto_msgTypes[59]
+	mi := &file_node_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5237,7 +5337,7 @@ func (x *Fork) String() string {
 func (*Fork) ProtoMessage() {}
 
 func (x *Fork) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[59]
+	mi := &file_node_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5250,7 +5350,7 @@ func (x *Fork) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Fork.ProtoReflect.Descriptor instead.
 func (*Fork) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{59}
+	return file_node_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *Fork) GetBranches() []*Task {
@@ -5282,7 +5382,7 @@ type For struct {
 
 func (x *For) Reset() {
 	*x = For{}
-	mi := &file_node_proto_msgTypes[60]
+	mi := &file_node_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5294,7 +5394,7 @@ func (x *For) String() string {
 func (*For) ProtoMessage() {}
 
 func (x *For) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[60]
+	mi := &file_node_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5307,7 +5407,7 @@ func (x *For) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use For.ProtoReflect.Descriptor instead.
 func (*For) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{60}
+	return file_node_proto_rawDescGZIP(), []int{61}
 }
 
 func (x *For) GetEach() string {
@@ -5365,7 +5465,7 @@ type Try struct {
 
 func (x *Try) Reset() {
 	*x = Try{}
-	mi := &file_node_proto_msgTypes[61]
+	mi := &file_node_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5377,7 +5477,7 @@ func (x *Try) String() string {
 func (*Try) ProtoMessage() {}
 
 func (x *Try) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[61]
+	mi := &file_node_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5390,7 +5490,7 @@ func (x *Try) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Try.ProtoReflect.Descriptor instead.
 func (*Try) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{61}
+	return file_node_proto_rawDescGZIP(), []int{62}
 }
 
 func (x *Try) GetTasks() []*Task {
@@ -5462,7 +5562,7 @@ type ErrorFilter struct {
 
 func (x *ErrorFilter) Reset() {
 	*x = ErrorFilter{}
-	mi := &file_node_proto_msgTypes[62]
+	mi := &file_node_proto_msgTypes[63]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5474,7 +5574,7 @@ func (x *ErrorFilter) String() string {
 func (*ErrorFilter) ProtoMessage() {}
 
 func (x *ErrorFilter) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[62]
+	mi := &file_node_proto_msgTypes[63]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5487,7 +5587,7 @@ func (x *ErrorFilter) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ErrorFilter.ProtoReflect.Descriptor instead.
 func (*ErrorFilter) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{62}
+	return file_node_proto_rawDescGZIP(), []int{63}
 }
 
 func (x *ErrorFilter) GetType() string {
@@ -5544,7 +5644,7 @@ type Retry struct {
 
 func (x *Retry) Reset() {
 	*x = Retry{}
-	mi := &file_node_proto_msgTypes[63]
+	mi := &file_node_proto_msgTypes[64]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5556,7 +5656,7 @@ func (x *Retry) String() string {
 func (*Retry) ProtoMessage() {}
 
 func (x *Retry) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[63]
+	mi := &file_node_proto_msgTypes[64]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5569,7 +5669,7 @@ func (x *Retry) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Retry.ProtoReflect.Descriptor instead.
 func (*Retry) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{63}
+	return file_node_proto_rawDescGZIP(), []int{64}
 }
 
 func (x *Retry) GetWhen() string {
@@ -5661,7 +5761,7 @@ type Store struct {
 
 func (x *Store) Reset() {
 	*x = Store{}
-	mi := &file_node_proto_msgTypes[64]
+	mi := &file_node_proto_msgTypes[65]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5673,7 +5773,7 @@ func (x *Store) String() string {
 func (*Store) ProtoMessage() {}
 
 func (x *Store) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[64]
+	mi := &file_node_proto_msgTypes[65]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5686,7 +5786,7 @@ func (x *Store) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Store.ProtoReflect.Descriptor instead.
 func (*Store) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{64}
+	return file_node_proto_rawDescGZIP(), []int{65}
 }
 
 func (x *Store) GetName() string {
@@ -5816,7 +5916,7 @@ type Destination struct {
 
 func (x *Destination) Reset() {
 	*x = Destination{}
-	mi := &file_node_proto_msgTypes[65]
+	mi := &file_node_proto_msgTypes[66]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5828,7 +5928,7 @@ func (x *Destination) String() string {
 func (*Destination) ProtoMessage() {}
 
 func (x *Destination) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[65]
+	mi := &file_node_proto_msgTypes[66]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5841,7 +5941,7 @@ func (x *Destination) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Destination.ProtoReflect.Descriptor instead.
 func (*Destination) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{65}
+	return file_node_proto_rawDescGZIP(), []int{66}
 }
 
 func (x *Destination) GetName() string {
@@ -5926,7 +6026,7 @@ type DestinationTLS struct {
 
 func (x *DestinationTLS) Reset() {
 	*x = DestinationTLS{}
-	mi := &file_node_proto_msgTypes[66]
+	mi := &file_node_proto_msgTypes[67]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5938,7 +6038,7 @@ func (x *DestinationTLS) String() string {
 func (*DestinationTLS) ProtoMessage() {}
 
 func (x *DestinationTLS) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[66]
+	mi := &file_node_proto_msgTypes[67]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5951,7 +6051,7 @@ func (x *DestinationTLS) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DestinationTLS.ProtoReflect.Descriptor instead.
 func (*DestinationTLS) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{66}
+	return file_node_proto_rawDescGZIP(), []int{67}
 }
 
 func (x *DestinationTLS) GetRoots() string {
@@ -5981,7 +6081,7 @@ type Triggers struct {
 
 func (x *Triggers) Reset() {
 	*x = Triggers{}
-	mi := &file_node_proto_msgTypes[67]
+	mi := &file_node_proto_msgTypes[68]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5993,7 +6093,7 @@ func (x *Triggers) String() string {
 func (*Triggers) ProtoMessage() {}
 
 func (x *Triggers) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[67]
+	mi := &file_node_proto_msgTypes[68]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6006,7 +6106,7 @@ func (x *Triggers) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Triggers.ProtoReflect.Descriptor instead.
 func (*Triggers) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{67}
+	return file_node_proto_rawDescGZIP(), []int{68}
 }
 
 func (x *Triggers) GetTriggers() []*Trigger {
@@ -6045,7 +6145,7 @@ type Trigger struct {
 
 func (x *Trigger) Reset() {
 	*x = Trigger{}
-	mi := &file_node_proto_msgTypes[68]
+	mi := &file_node_proto_msgTypes[69]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6057,7 +6157,7 @@ func (x *Trigger) String() string {
 func (*Trigger) ProtoMessage() {}
 
 func (x *Trigger) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[68]
+	mi := &file_node_proto_msgTypes[69]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6070,7 +6170,7 @@ func (x *Trigger) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Trigger.ProtoReflect.Descriptor instead.
 func (*Trigger) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{68}
+	return file_node_proto_rawDescGZIP(), []int{69}
 }
 
 func (x *Trigger) GetFunction() string {
@@ -6132,7 +6232,7 @@ type StartInstance struct {
 
 func (x *StartInstance) Reset() {
 	*x = StartInstance{}
-	mi := &file_node_proto_msgTypes[69]
+	mi := &file_node_proto_msgTypes[70]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6144,7 +6244,7 @@ func (x *StartInstance) String() string {
 func (*StartInstance) ProtoMessage() {}
 
 func (x *StartInstance) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[69]
+	mi := &file_node_proto_msgTypes[70]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6157,7 +6257,7 @@ func (x *StartInstance) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StartInstance.ProtoReflect.Descriptor instead.
 func (*StartInstance) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{69}
+	return file_node_proto_rawDescGZIP(), []int{70}
 }
 
 func (x *StartInstance) GetId() string {
@@ -6212,7 +6312,7 @@ type WithdrawInstance struct {
 
 func (x *WithdrawInstance) Reset() {
 	*x = WithdrawInstance{}
-	mi := &file_node_proto_msgTypes[70]
+	mi := &file_node_proto_msgTypes[71]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6224,7 +6324,7 @@ func (x *WithdrawInstance) String() string {
 func (*WithdrawInstance) ProtoMessage() {}
 
 func (x *WithdrawInstance) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[70]
+	mi := &file_node_proto_msgTypes[71]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6237,7 +6337,7 @@ func (x *WithdrawInstance) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WithdrawInstance.ProtoReflect.Descriptor instead.
 func (*WithdrawInstance) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{70}
+	return file_node_proto_rawDescGZIP(), []int{71}
 }
 
 func (x *WithdrawInstance) GetId() string {
@@ -6257,7 +6357,7 @@ type StopInstance struct {
 
 func (x *StopInstance) Reset() {
 	*x = StopInstance{}
-	mi := &file_node_proto_msgTypes[71]
+	mi := &file_node_proto_msgTypes[72]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6269,7 +6369,7 @@ func (x *StopInstance) String() string {
 func (*StopInstance) ProtoMessage() {}
 
 func (x *StopInstance) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[71]
+	mi := &file_node_proto_msgTypes[72]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6282,7 +6382,7 @@ func (x *StopInstance) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StopInstance.ProtoReflect.Descriptor instead.
 func (*StopInstance) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{71}
+	return file_node_proto_rawDescGZIP(), []int{72}
 }
 
 func (x *StopInstance) GetId() string {
@@ -6317,7 +6417,7 @@ type Expect struct {
 
 func (x *Expect) Reset() {
 	*x = Expect{}
-	mi := &file_node_proto_msgTypes[72]
+	mi := &file_node_proto_msgTypes[73]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6329,7 +6429,7 @@ func (x *Expect) String() string {
 func (*Expect) ProtoMessage() {}
 
 func (x *Expect) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[72]
+	mi := &file_node_proto_msgTypes[73]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6342,7 +6442,7 @@ func (x *Expect) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Expect.ProtoReflect.Descriptor instead.
 func (*Expect) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{72}
+	return file_node_proto_rawDescGZIP(), []int{73}
 }
 
 func (x *Expect) GetRequest() string {
@@ -6419,7 +6519,7 @@ type Bound struct {
 
 func (x *Bound) Reset() {
 	*x = Bound{}
-	mi := &file_node_proto_msgTypes[73]
+	mi := &file_node_proto_msgTypes[74]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6431,7 +6531,7 @@ func (x *Bound) String() string {
 func (*Bound) ProtoMessage() {}
 
 func (x *Bound) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[73]
+	mi := &file_node_proto_msgTypes[74]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6444,7 +6544,7 @@ func (x *Bound) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Bound.ProtoReflect.Descriptor instead.
 func (*Bound) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{73}
+	return file_node_proto_rawDescGZIP(), []int{74}
 }
 
 func (x *Bound) GetRequest() string {
@@ -6514,7 +6614,7 @@ type Keys struct {
 
 func (x *Keys) Reset() {
 	*x = Keys{}
-	mi := &file_node_proto_msgTypes[74]
+	mi := &file_node_proto_msgTypes[75]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6526,7 +6626,7 @@ func (x *Keys) String() string {
 func (*Keys) ProtoMessage() {}
 
 func (x *Keys) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[74]
+	mi := &file_node_proto_msgTypes[75]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6539,7 +6639,7 @@ func (x *Keys) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Keys.ProtoReflect.Descriptor instead.
 func (*Keys) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{74}
+	return file_node_proto_rawDescGZIP(), []int{75}
 }
 
 func (x *Keys) GetKeys() [][]byte {
@@ -6563,7 +6663,7 @@ type Refused struct {
 
 func (x *Refused) Reset() {
 	*x = Refused{}
-	mi := &file_node_proto_msgTypes[75]
+	mi := &file_node_proto_msgTypes[76]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6575,7 +6675,7 @@ func (x *Refused) String() string {
 func (*Refused) ProtoMessage() {}
 
 func (x *Refused) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[75]
+	mi := &file_node_proto_msgTypes[76]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6588,7 +6688,7 @@ func (x *Refused) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Refused.ProtoReflect.Descriptor instead.
 func (*Refused) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{75}
+	return file_node_proto_rawDescGZIP(), []int{76}
 }
 
 func (x *Refused) GetRequest() string {
@@ -6643,7 +6743,7 @@ type DescribeRequest struct {
 
 func (x *DescribeRequest) Reset() {
 	*x = DescribeRequest{}
-	mi := &file_node_proto_msgTypes[76]
+	mi := &file_node_proto_msgTypes[77]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6655,7 +6755,7 @@ func (x *DescribeRequest) String() string {
 func (*DescribeRequest) ProtoMessage() {}
 
 func (x *DescribeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[76]
+	mi := &file_node_proto_msgTypes[77]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6668,7 +6768,7 @@ func (x *DescribeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DescribeRequest.ProtoReflect.Descriptor instead.
 func (*DescribeRequest) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{76}
+	return file_node_proto_rawDescGZIP(), []int{77}
 }
 
 func (x *DescribeRequest) GetSandbox() string {
@@ -6720,7 +6820,7 @@ type Pod struct {
 
 func (x *Pod) Reset() {
 	*x = Pod{}
-	mi := &file_node_proto_msgTypes[77]
+	mi := &file_node_proto_msgTypes[78]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6732,7 +6832,7 @@ func (x *Pod) String() string {
 func (*Pod) ProtoMessage() {}
 
 func (x *Pod) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[77]
+	mi := &file_node_proto_msgTypes[78]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6745,7 +6845,7 @@ func (x *Pod) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Pod.ProtoReflect.Descriptor instead.
 func (*Pod) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{77}
+	return file_node_proto_rawDescGZIP(), []int{78}
 }
 
 func (x *Pod) GetNamespace() string {
@@ -6786,7 +6886,7 @@ type GoneRequest struct {
 
 func (x *GoneRequest) Reset() {
 	*x = GoneRequest{}
-	mi := &file_node_proto_msgTypes[78]
+	mi := &file_node_proto_msgTypes[79]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6798,7 +6898,7 @@ func (x *GoneRequest) String() string {
 func (*GoneRequest) ProtoMessage() {}
 
 func (x *GoneRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[78]
+	mi := &file_node_proto_msgTypes[79]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6811,7 +6911,7 @@ func (x *GoneRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GoneRequest.ProtoReflect.Descriptor instead.
 func (*GoneRequest) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{78}
+	return file_node_proto_rawDescGZIP(), []int{79}
 }
 
 func (x *GoneRequest) GetSandbox() string {
@@ -6836,7 +6936,7 @@ type GoneResponse struct {
 
 func (x *GoneResponse) Reset() {
 	*x = GoneResponse{}
-	mi := &file_node_proto_msgTypes[79]
+	mi := &file_node_proto_msgTypes[80]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6848,7 +6948,7 @@ func (x *GoneResponse) String() string {
 func (*GoneResponse) ProtoMessage() {}
 
 func (x *GoneResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[79]
+	mi := &file_node_proto_msgTypes[80]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6861,7 +6961,7 @@ func (x *GoneResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GoneResponse.ProtoReflect.Descriptor instead.
 func (*GoneResponse) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{79}
+	return file_node_proto_rawDescGZIP(), []int{80}
 }
 
 type MountsRequest struct {
@@ -6874,7 +6974,7 @@ type MountsRequest struct {
 
 func (x *MountsRequest) Reset() {
 	*x = MountsRequest{}
-	mi := &file_node_proto_msgTypes[80]
+	mi := &file_node_proto_msgTypes[81]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6886,7 +6986,7 @@ func (x *MountsRequest) String() string {
 func (*MountsRequest) ProtoMessage() {}
 
 func (x *MountsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[80]
+	mi := &file_node_proto_msgTypes[81]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6899,7 +6999,7 @@ func (x *MountsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MountsRequest.ProtoReflect.Descriptor instead.
 func (*MountsRequest) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{80}
+	return file_node_proto_rawDescGZIP(), []int{81}
 }
 
 func (x *MountsRequest) GetSandbox() string {
@@ -6926,7 +7026,7 @@ type MountsResponse struct {
 
 func (x *MountsResponse) Reset() {
 	*x = MountsResponse{}
-	mi := &file_node_proto_msgTypes[81]
+	mi := &file_node_proto_msgTypes[82]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6938,7 +7038,7 @@ func (x *MountsResponse) String() string {
 func (*MountsResponse) ProtoMessage() {}
 
 func (x *MountsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[81]
+	mi := &file_node_proto_msgTypes[82]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6951,7 +7051,7 @@ func (x *MountsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MountsResponse.ProtoReflect.Descriptor instead.
 func (*MountsResponse) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{81}
+	return file_node_proto_rawDescGZIP(), []int{82}
 }
 
 func (x *MountsResponse) GetMounts() []*Mount {
@@ -6971,7 +7071,7 @@ type StageRequest struct {
 
 func (x *StageRequest) Reset() {
 	*x = StageRequest{}
-	mi := &file_node_proto_msgTypes[82]
+	mi := &file_node_proto_msgTypes[83]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6983,7 +7083,7 @@ func (x *StageRequest) String() string {
 func (*StageRequest) ProtoMessage() {}
 
 func (x *StageRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[82]
+	mi := &file_node_proto_msgTypes[83]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6996,7 +7096,7 @@ func (x *StageRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StageRequest.ProtoReflect.Descriptor instead.
 func (*StageRequest) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{82}
+	return file_node_proto_rawDescGZIP(), []int{83}
 }
 
 func (x *StageRequest) GetSandbox() string {
@@ -7021,7 +7121,7 @@ type StageResponse struct {
 
 func (x *StageResponse) Reset() {
 	*x = StageResponse{}
-	mi := &file_node_proto_msgTypes[83]
+	mi := &file_node_proto_msgTypes[84]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7033,7 +7133,7 @@ func (x *StageResponse) String() string {
 func (*StageResponse) ProtoMessage() {}
 
 func (x *StageResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[83]
+	mi := &file_node_proto_msgTypes[84]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7046,7 +7146,7 @@ func (x *StageResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StageResponse.ProtoReflect.Descriptor instead.
 func (*StageResponse) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{83}
+	return file_node_proto_rawDescGZIP(), []int{84}
 }
 
 type ClosedRequest struct {
@@ -7061,7 +7161,7 @@ type ClosedRequest struct {
 
 func (x *ClosedRequest) Reset() {
 	*x = ClosedRequest{}
-	mi := &file_node_proto_msgTypes[84]
+	mi := &file_node_proto_msgTypes[85]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7073,7 +7173,7 @@ func (x *ClosedRequest) String() string {
 func (*ClosedRequest) ProtoMessage() {}
 
 func (x *ClosedRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[84]
+	mi := &file_node_proto_msgTypes[85]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7086,7 +7186,7 @@ func (x *ClosedRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClosedRequest.ProtoReflect.Descriptor instead.
 func (*ClosedRequest) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{84}
+	return file_node_proto_rawDescGZIP(), []int{85}
 }
 
 func (x *ClosedRequest) GetSandbox() string {
@@ -7118,7 +7218,7 @@ type ClosedResponse struct {
 
 func (x *ClosedResponse) Reset() {
 	*x = ClosedResponse{}
-	mi := &file_node_proto_msgTypes[85]
+	mi := &file_node_proto_msgTypes[86]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7130,7 +7230,7 @@ func (x *ClosedResponse) String() string {
 func (*ClosedResponse) ProtoMessage() {}
 
 func (x *ClosedResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[85]
+	mi := &file_node_proto_msgTypes[86]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7143,7 +7243,7 @@ func (x *ClosedResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClosedResponse.ProtoReflect.Descriptor instead.
 func (*ClosedResponse) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{85}
+	return file_node_proto_rawDescGZIP(), []int{86}
 }
 
 type DescribeResponse struct {
@@ -7162,15 +7262,19 @@ type DescribeResponse struct {
 	Streams bool `protobuf:"varint,250,opt,name=streams,proto3" json:"streams,omitempty"`
 	// The daemon is asked about the program's connections to the addresses that it tells, where the kernel can (connect(2)).
 	Connect bool `protobuf:"varint,251,opt,name=connect,proto3" json:"connect,omitempty"`
-	// Nothing is to leave the sandbox but answers, if the shim can see to that (Closed). An older shim cannot.
-	Closed        bool `protobuf:"varint,260,opt,name=closed,proto3" json:"closed,omitempty"`
+	// What an earlier daemon said in place of gate. Its sandboxes stay open.
+	//
+	// Deprecated: Marked as deprecated in node.proto.
+	Closed bool `protobuf:"varint,260,opt,name=closed,proto3" json:"closed,omitempty"`
+	// Set: the sandbox is to be closed, if the shim can see to that (Closed). An older shim cannot.
+	Gate          *Gate `protobuf:"bytes,270,opt,name=gate,proto3" json:"gate,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *DescribeResponse) Reset() {
 	*x = DescribeResponse{}
-	mi := &file_node_proto_msgTypes[86]
+	mi := &file_node_proto_msgTypes[87]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7182,7 +7286,7 @@ func (x *DescribeResponse) String() string {
 func (*DescribeResponse) ProtoMessage() {}
 
 func (x *DescribeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[86]
+	mi := &file_node_proto_msgTypes[87]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7195,7 +7299,7 @@ func (x *DescribeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DescribeResponse.ProtoReflect.Descriptor instead.
 func (*DescribeResponse) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{86}
+	return file_node_proto_rawDescGZIP(), []int{87}
 }
 
 func (x *DescribeResponse) GetMounts() []*Mount {
@@ -7254,11 +7358,19 @@ func (x *DescribeResponse) GetConnect() bool {
 	return false
 }
 
+// Deprecated: Marked as deprecated in node.proto.
 func (x *DescribeResponse) GetClosed() bool {
 	if x != nil {
 		return x.Closed
 	}
 	return false
+}
+
+func (x *DescribeResponse) GetGate() *Gate {
+	if x != nil {
+		return x.Gate
+	}
+	return nil
 }
 
 // Endpoint is an address on a sandbox's loopback. The shim listens there, and the daemon takes what connects.
@@ -7275,7 +7387,7 @@ type Endpoint struct {
 
 func (x *Endpoint) Reset() {
 	*x = Endpoint{}
-	mi := &file_node_proto_msgTypes[87]
+	mi := &file_node_proto_msgTypes[88]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7287,7 +7399,7 @@ func (x *Endpoint) String() string {
 func (*Endpoint) ProtoMessage() {}
 
 func (x *Endpoint) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[87]
+	mi := &file_node_proto_msgTypes[88]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7300,7 +7412,7 @@ func (x *Endpoint) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Endpoint.ProtoReflect.Descriptor instead.
 func (*Endpoint) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{87}
+	return file_node_proto_rawDescGZIP(), []int{88}
 }
 
 func (x *Endpoint) GetName() string {
@@ -7336,7 +7448,7 @@ type Mount struct {
 
 func (x *Mount) Reset() {
 	*x = Mount{}
-	mi := &file_node_proto_msgTypes[88]
+	mi := &file_node_proto_msgTypes[89]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7348,7 +7460,7 @@ func (x *Mount) String() string {
 func (*Mount) ProtoMessage() {}
 
 func (x *Mount) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[88]
+	mi := &file_node_proto_msgTypes[89]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7361,7 +7473,7 @@ func (x *Mount) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Mount.ProtoReflect.Descriptor instead.
 func (*Mount) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{88}
+	return file_node_proto_rawDescGZIP(), []int{89}
 }
 
 func (x *Mount) GetSource() string {
@@ -7468,7 +7580,7 @@ const file_node_proto_rawDesc = "" +
 	"\x04more\x18\x84\x02 \x01(\bR\x04more\x1a9\n" +
 	"\vInputsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x98\x02\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xc6\x02\n" +
 	"\x0eInstanceStatus\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x1a\n" +
 	"\bfunction\x18\x02 \x01(\tR\bfunction\x12.\n" +
@@ -7480,7 +7592,14 @@ const file_node_proto_rawDesc = "" +
 	"\bmesh_sni\x18\b \x01(\tR\ameshSni\x12\x1b\n" +
 	"\texit_code\x18\t \x01(\x05R\bexitCode\x12\x10\n" +
 	"\x03log\x18\n" +
-	" \x03(\tR\x03log\"\x87\x02\n" +
+	" \x03(\tR\x03log\x12,\n" +
+	"\x04gate\x18\x8e\x02 \x01(\v2\x17.headstart.node.v1.GateR\x04gate\"\x80\x01\n" +
+	"\x04Gate\x12\x1c\n" +
+	"\tcontainer\x18\x01 \x01(\tR\tcontainer\x12\x12\n" +
+	"\x04port\x18\x02 \x01(\rR\x04port\x12\x18\n" +
+	"\asidecar\x18\x03 \x01(\bR\asidecar\x12\x18\n" +
+	"\acallers\x18\x04 \x03(\tR\acallers\x12\x12\n" +
+	"\x04open\x18\x05 \x01(\tR\x04open\"\x87\x02\n" +
 	"\tInstances\x12?\n" +
 	"\tinstances\x18\x01 \x03(\v2!.headstart.node.v1.InstanceStatusR\tinstances\x12*\n" +
 	"\x04jobs\x18\x02 \x03(\v2\x16.headstart.node.v1.JobR\x04jobs\x12\x13\n" +
@@ -7722,7 +7841,7 @@ const file_node_proto_rawDesc = "" +
 	"\aremoved\x18\x02 \x03(\tR\aremoved\x120\n" +
 	"\x06stores\x18\x03 \x03(\v2\x18.headstart.node.v1.StoreR\x06stores\x12\x12\n" +
 	"\x04more\x18\x04 \x01(\bR\x04more\x12C\n" +
-	"\fdestinations\x18\xfa\x01 \x03(\v2\x1e.headstart.node.v1.DestinationR\fdestinations\"\x90\t\n" +
+	"\fdestinations\x18\xfa\x01 \x03(\v2\x1e.headstart.node.v1.DestinationR\fdestinations\"\xad\t\n" +
 	"\bFunction\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1e\n" +
 	"\n" +
@@ -7761,7 +7880,8 @@ const file_node_proto_rawDesc = "" +
 	"oneAtATime\x12\x1e\n" +
 	"\n" +
 	"runs_ahead\x18\x86\x02 \x01(\bR\trunsAhead\x12\"\n" +
-	"\fone_instance\x18\x87\x02 \x01(\bR\voneInstance\x1a6\n" +
+	"\fone_instance\x18\x87\x02 \x01(\bR\voneInstance\x12\x1b\n" +
+	"\brevision\x18\x8e\x02 \x01(\tR\brevision\x1a6\n" +
 	"\bEnvEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\x1aA\n" +
@@ -7977,7 +8097,7 @@ const file_node_proto_rawDesc = "" +
 	"\asandbox\x18\x01 \x01(\tR\asandbox\x12(\n" +
 	"\x03pod\x18\x02 \x01(\v2\x16.headstart.node.v1.PodR\x03pod\x12\x12\n" +
 	"\x04open\x18\x03 \x01(\tR\x04open\"\x10\n" +
-	"\x0eClosedResponse\"\xac\x03\n" +
+	"\x0eClosedResponse\"\xde\x03\n" +
 	"\x10DescribeResponse\x120\n" +
 	"\x06mounts\x18\x01 \x03(\v2\x18.headstart.node.v1.MountR\x06mounts\x12>\n" +
 	"\x03env\x18\x02 \x03(\v2,.headstart.node.v1.DescribeResponse.EnvEntryR\x03env\x12 \n" +
@@ -7987,8 +8107,9 @@ const file_node_proto_rawDesc = "" +
 	"\vdescriptors\x18\x05 \x03(\tR\vdescriptors\x12:\n" +
 	"\tendpoints\x18\xf0\x01 \x03(\v2\x1b.headstart.node.v1.EndpointR\tendpoints\x12\x19\n" +
 	"\astreams\x18\xfa\x01 \x01(\bR\astreams\x12\x19\n" +
-	"\aconnect\x18\xfb\x01 \x01(\bR\aconnect\x12\x17\n" +
-	"\x06closed\x18\x84\x02 \x01(\bR\x06closed\x1a6\n" +
+	"\aconnect\x18\xfb\x01 \x01(\bR\aconnect\x12\x1b\n" +
+	"\x06closed\x18\x84\x02 \x01(\bB\x02\x18\x01R\x06closed\x12,\n" +
+	"\x04gate\x18\x8e\x02 \x01(\v2\x17.headstart.node.v1.GateR\x04gate\x1a6\n" +
 	"\bEnvEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xa6\x01\n" +
@@ -8043,7 +8164,7 @@ func file_node_proto_rawDescGZIP() []byte {
 }
 
 var file_node_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_node_proto_msgTypes = make([]protoimpl.MessageInfo, 104)
+var file_node_proto_msgTypes = make([]protoimpl.MessageInfo, 105)
 var file_node_proto_goTypes = []any{
 	(Phase)(0),                    // 0: headstart.node.v1.Phase
 	(CacheVerb)(0),                // 1: headstart.node.v1.CacheVerb
@@ -8054,263 +8175,266 @@ var file_node_proto_goTypes = []any{
 	(*Register)(nil),              // 6: headstart.node.v1.Register
 	(*Activate)(nil),              // 7: headstart.node.v1.Activate
 	(*InstanceStatus)(nil),        // 8: headstart.node.v1.InstanceStatus
-	(*Instances)(nil),             // 9: headstart.node.v1.Instances
-	(*Connections)(nil),           // 10: headstart.node.v1.Connections
-	(*Volumes)(nil),               // 11: headstart.node.v1.Volumes
-	(*Volume)(nil),                // 12: headstart.node.v1.Volume
-	(*Job)(nil),                   // 13: headstart.node.v1.Job
-	(*Load)(nil),                  // 14: headstart.node.v1.Load
-	(*Event)(nil),                 // 15: headstart.node.v1.Event
-	(*Neighbours)(nil),            // 16: headstart.node.v1.Neighbours
-	(*Neighbour)(nil),             // 17: headstart.node.v1.Neighbour
-	(*Site)(nil),                  // 18: headstart.node.v1.Site
-	(*Passes)(nil),                // 19: headstart.node.v1.Passes
-	(*Pass)(nil),                  // 20: headstart.node.v1.Pass
-	(*CacheCall)(nil),             // 21: headstart.node.v1.CacheCall
-	(*CacheAnswer)(nil),           // 22: headstart.node.v1.CacheAnswer
-	(*CacheEntry)(nil),            // 23: headstart.node.v1.CacheEntry
-	(*WorkflowRecord)(nil),        // 24: headstart.node.v1.WorkflowRecord
-	(*StepRecord)(nil),            // 25: headstart.node.v1.StepRecord
-	(*RunRecord)(nil),             // 26: headstart.node.v1.RunRecord
-	(*RunStep)(nil),               // 27: headstart.node.v1.RunStep
-	(*Advice)(nil),                // 28: headstart.node.v1.Advice
-	(*Keeps)(nil),                 // 29: headstart.node.v1.Keeps
-	(*KeptVolume)(nil),            // 30: headstart.node.v1.KeptVolume
-	(*InCharge)(nil),              // 31: headstart.node.v1.InCharge
-	(*Confirm)(nil),               // 32: headstart.node.v1.Confirm
-	(*Confirmed)(nil),             // 33: headstart.node.v1.Confirmed
-	(*Coordinate)(nil),            // 34: headstart.node.v1.Coordinate
-	(*RoundTrips)(nil),            // 35: headstart.node.v1.RoundTrips
-	(*RoundTrip)(nil),             // 36: headstart.node.v1.RoundTrip
-	(*Signals)(nil),               // 37: headstart.node.v1.Signals
-	(*RoutedSignals)(nil),         // 38: headstart.node.v1.RoutedSignals
-	(*EndpointSignals)(nil),       // 39: headstart.node.v1.EndpointSignals
-	(*FunctionSignals)(nil),       // 40: headstart.node.v1.FunctionSignals
-	(*GatewayRefusals)(nil),       // 41: headstart.node.v1.GatewayRefusals
-	(*GatewayRefusal)(nil),        // 42: headstart.node.v1.GatewayRefusal
-	(*StoreProblems)(nil),         // 43: headstart.node.v1.StoreProblems
-	(*StoreProblem)(nil),          // 44: headstart.node.v1.StoreProblem
-	(*DestinationProblems)(nil),   // 45: headstart.node.v1.DestinationProblems
-	(*DestinationProblem)(nil),    // 46: headstart.node.v1.DestinationProblem
-	(*Unused)(nil),                // 47: headstart.node.v1.Unused
-	(*UnusedConnections)(nil),     // 48: headstart.node.v1.UnusedConnections
-	(*PooledFunction)(nil),        // 49: headstart.node.v1.PooledFunction
-	(*Allowances)(nil),            // 50: headstart.node.v1.Allowances
-	(*Allowance)(nil),             // 51: headstart.node.v1.Allowance
-	(*Functions)(nil),             // 52: headstart.node.v1.Functions
-	(*FunctionChanges)(nil),       // 53: headstart.node.v1.FunctionChanges
-	(*Function)(nil),              // 54: headstart.node.v1.Function
-	(*Workflow)(nil),              // 55: headstart.node.v1.Workflow
-	(*Task)(nil),                  // 56: headstart.node.v1.Task
-	(*TaskList)(nil),              // 57: headstart.node.v1.TaskList
-	(*Call)(nil),                  // 58: headstart.node.v1.Call
-	(*Switch)(nil),                // 59: headstart.node.v1.Switch
-	(*Case)(nil),                  // 60: headstart.node.v1.Case
-	(*Fork)(nil),                  // 61: headstart.node.v1.Fork
-	(*For)(nil),                   // 62: headstart.node.v1.For
-	(*Try)(nil),                   // 63: headstart.node.v1.Try
-	(*ErrorFilter)(nil),           // 64: headstart.node.v1.ErrorFilter
-	(*Retry)(nil),                 // 65: headstart.node.v1.Retry
-	(*Store)(nil),                 // 66: headstart.node.v1.Store
-	(*Destination)(nil),           // 67: headstart.node.v1.Destination
-	(*DestinationTLS)(nil),        // 68: headstart.node.v1.DestinationTLS
-	(*Triggers)(nil),              // 69: headstart.node.v1.Triggers
-	(*Trigger)(nil),               // 70: headstart.node.v1.Trigger
-	(*StartInstance)(nil),         // 71: headstart.node.v1.StartInstance
-	(*WithdrawInstance)(nil),      // 72: headstart.node.v1.WithdrawInstance
-	(*StopInstance)(nil),          // 73: headstart.node.v1.StopInstance
-	(*Expect)(nil),                // 74: headstart.node.v1.Expect
-	(*Bound)(nil),                 // 75: headstart.node.v1.Bound
-	(*Keys)(nil),                  // 76: headstart.node.v1.Keys
-	(*Refused)(nil),               // 77: headstart.node.v1.Refused
-	(*DescribeRequest)(nil),       // 78: headstart.node.v1.DescribeRequest
-	(*Pod)(nil),                   // 79: headstart.node.v1.Pod
-	(*GoneRequest)(nil),           // 80: headstart.node.v1.GoneRequest
-	(*GoneResponse)(nil),          // 81: headstart.node.v1.GoneResponse
-	(*MountsRequest)(nil),         // 82: headstart.node.v1.MountsRequest
-	(*MountsResponse)(nil),        // 83: headstart.node.v1.MountsResponse
-	(*StageRequest)(nil),          // 84: headstart.node.v1.StageRequest
-	(*StageResponse)(nil),         // 85: headstart.node.v1.StageResponse
-	(*ClosedRequest)(nil),         // 86: headstart.node.v1.ClosedRequest
-	(*ClosedResponse)(nil),        // 87: headstart.node.v1.ClosedResponse
-	(*DescribeResponse)(nil),      // 88: headstart.node.v1.DescribeResponse
-	(*Endpoint)(nil),              // 89: headstart.node.v1.Endpoint
-	(*Mount)(nil),                 // 90: headstart.node.v1.Mount
-	nil,                           // 91: headstart.node.v1.Activate.InputsEntry
-	nil,                           // 92: headstart.node.v1.Connections.KindsEntry
-	nil,                           // 93: headstart.node.v1.Load.InFlightEntry
-	nil,                           // 94: headstart.node.v1.StepRecord.SquashedEntry
-	nil,                           // 95: headstart.node.v1.EndpointSignals.NamedMetricsEntry
-	nil,                           // 96: headstart.node.v1.FunctionSignals.NamedMetricsEntry
-	nil,                           // 97: headstart.node.v1.Function.EnvEntry
-	nil,                           // 98: headstart.node.v1.Function.InputTemplatesEntry
-	nil,                           // 99: headstart.node.v1.Store.FreshEntry
-	nil,                           // 100: headstart.node.v1.Store.WriteEntry
-	nil,                           // 101: headstart.node.v1.Trigger.InputsEntry
-	nil,                           // 102: headstart.node.v1.Expect.InputsEntry
-	nil,                           // 103: headstart.node.v1.Bound.RelayHeadersEntry
-	nil,                           // 104: headstart.node.v1.DescribeResponse.EnvEntry
-	nil,                           // 105: headstart.node.v1.Endpoint.EnvEntry
-	(*durationpb.Duration)(nil),   // 106: google.protobuf.Duration
-	(*timestamppb.Timestamp)(nil), // 107: google.protobuf.Timestamp
+	(*Gate)(nil),                  // 9: headstart.node.v1.Gate
+	(*Instances)(nil),             // 10: headstart.node.v1.Instances
+	(*Connections)(nil),           // 11: headstart.node.v1.Connections
+	(*Volumes)(nil),               // 12: headstart.node.v1.Volumes
+	(*Volume)(nil),                // 13: headstart.node.v1.Volume
+	(*Job)(nil),                   // 14: headstart.node.v1.Job
+	(*Load)(nil),                  // 15: headstart.node.v1.Load
+	(*Event)(nil),                 // 16: headstart.node.v1.Event
+	(*Neighbours)(nil),            // 17: headstart.node.v1.Neighbours
+	(*Neighbour)(nil),             // 18: headstart.node.v1.Neighbour
+	(*Site)(nil),                  // 19: headstart.node.v1.Site
+	(*Passes)(nil),                // 20: headstart.node.v1.Passes
+	(*Pass)(nil),                  // 21: headstart.node.v1.Pass
+	(*CacheCall)(nil),             // 22: headstart.node.v1.CacheCall
+	(*CacheAnswer)(nil),           // 23: headstart.node.v1.CacheAnswer
+	(*CacheEntry)(nil),            // 24: headstart.node.v1.CacheEntry
+	(*WorkflowRecord)(nil),        // 25: headstart.node.v1.WorkflowRecord
+	(*StepRecord)(nil),            // 26: headstart.node.v1.StepRecord
+	(*RunRecord)(nil),             // 27: headstart.node.v1.RunRecord
+	(*RunStep)(nil),               // 28: headstart.node.v1.RunStep
+	(*Advice)(nil),                // 29: headstart.node.v1.Advice
+	(*Keeps)(nil),                 // 30: headstart.node.v1.Keeps
+	(*KeptVolume)(nil),            // 31: headstart.node.v1.KeptVolume
+	(*InCharge)(nil),              // 32: headstart.node.v1.InCharge
+	(*Confirm)(nil),               // 33: headstart.node.v1.Confirm
+	(*Confirmed)(nil),             // 34: headstart.node.v1.Confirmed
+	(*Coordinate)(nil),            // 35: headstart.node.v1.Coordinate
+	(*RoundTrips)(nil),            // 36: headstart.node.v1.RoundTrips
+	(*RoundTrip)(nil),             // 37: headstart.node.v1.RoundTrip
+	(*Signals)(nil),               // 38: headstart.node.v1.Signals
+	(*RoutedSignals)(nil),         // 39: headstart.node.v1.RoutedSignals
+	(*EndpointSignals)(nil),       // 40: headstart.node.v1.EndpointSignals
+	(*FunctionSignals)(nil),       // 41: headstart.node.v1.FunctionSignals
+	(*GatewayRefusals)(nil),       // 42: headstart.node.v1.GatewayRefusals
+	(*GatewayRefusal)(nil),        // 43: headstart.node.v1.GatewayRefusal
+	(*StoreProblems)(nil),         // 44: headstart.node.v1.StoreProblems
+	(*StoreProblem)(nil),          // 45: headstart.node.v1.StoreProblem
+	(*DestinationProblems)(nil),   // 46: headstart.node.v1.DestinationProblems
+	(*DestinationProblem)(nil),    // 47: headstart.node.v1.DestinationProblem
+	(*Unused)(nil),                // 48: headstart.node.v1.Unused
+	(*UnusedConnections)(nil),     // 49: headstart.node.v1.UnusedConnections
+	(*PooledFunction)(nil),        // 50: headstart.node.v1.PooledFunction
+	(*Allowances)(nil),            // 51: headstart.node.v1.Allowances
+	(*Allowance)(nil),             // 52: headstart.node.v1.Allowance
+	(*Functions)(nil),             // 53: headstart.node.v1.Functions
+	(*FunctionChanges)(nil),       // 54: headstart.node.v1.FunctionChanges
+	(*Function)(nil),              // 55: headstart.node.v1.Function
+	(*Workflow)(nil),              // 56: headstart.node.v1.Workflow
+	(*Task)(nil),                  // 57: headstart.node.v1.Task
+	(*TaskList)(nil),              // 58: headstart.node.v1.TaskList
+	(*Call)(nil),                  // 59: headstart.node.v1.Call
+	(*Switch)(nil),                // 60: headstart.node.v1.Switch
+	(*Case)(nil),                  // 61: headstart.node.v1.Case
+	(*Fork)(nil),                  // 62: headstart.node.v1.Fork
+	(*For)(nil),                   // 63: headstart.node.v1.For
+	(*Try)(nil),                   // 64: headstart.node.v1.Try
+	(*ErrorFilter)(nil),           // 65: headstart.node.v1.ErrorFilter
+	(*Retry)(nil),                 // 66: headstart.node.v1.Retry
+	(*Store)(nil),                 // 67: headstart.node.v1.Store
+	(*Destination)(nil),           // 68: headstart.node.v1.Destination
+	(*DestinationTLS)(nil),        // 69: headstart.node.v1.DestinationTLS
+	(*Triggers)(nil),              // 70: headstart.node.v1.Triggers
+	(*Trigger)(nil),               // 71: headstart.node.v1.Trigger
+	(*StartInstance)(nil),         // 72: headstart.node.v1.StartInstance
+	(*WithdrawInstance)(nil),      // 73: headstart.node.v1.WithdrawInstance
+	(*StopInstance)(nil),          // 74: headstart.node.v1.StopInstance
+	(*Expect)(nil),                // 75: headstart.node.v1.Expect
+	(*Bound)(nil),                 // 76: headstart.node.v1.Bound
+	(*Keys)(nil),                  // 77: headstart.node.v1.Keys
+	(*Refused)(nil),               // 78: headstart.node.v1.Refused
+	(*DescribeRequest)(nil),       // 79: headstart.node.v1.DescribeRequest
+	(*Pod)(nil),                   // 80: headstart.node.v1.Pod
+	(*GoneRequest)(nil),           // 81: headstart.node.v1.GoneRequest
+	(*GoneResponse)(nil),          // 82: headstart.node.v1.GoneResponse
+	(*MountsRequest)(nil),         // 83: headstart.node.v1.MountsRequest
+	(*MountsResponse)(nil),        // 84: headstart.node.v1.MountsResponse
+	(*StageRequest)(nil),          // 85: headstart.node.v1.StageRequest
+	(*StageResponse)(nil),         // 86: headstart.node.v1.StageResponse
+	(*ClosedRequest)(nil),         // 87: headstart.node.v1.ClosedRequest
+	(*ClosedResponse)(nil),        // 88: headstart.node.v1.ClosedResponse
+	(*DescribeResponse)(nil),      // 89: headstart.node.v1.DescribeResponse
+	(*Endpoint)(nil),              // 90: headstart.node.v1.Endpoint
+	(*Mount)(nil),                 // 91: headstart.node.v1.Mount
+	nil,                           // 92: headstart.node.v1.Activate.InputsEntry
+	nil,                           // 93: headstart.node.v1.Connections.KindsEntry
+	nil,                           // 94: headstart.node.v1.Load.InFlightEntry
+	nil,                           // 95: headstart.node.v1.StepRecord.SquashedEntry
+	nil,                           // 96: headstart.node.v1.EndpointSignals.NamedMetricsEntry
+	nil,                           // 97: headstart.node.v1.FunctionSignals.NamedMetricsEntry
+	nil,                           // 98: headstart.node.v1.Function.EnvEntry
+	nil,                           // 99: headstart.node.v1.Function.InputTemplatesEntry
+	nil,                           // 100: headstart.node.v1.Store.FreshEntry
+	nil,                           // 101: headstart.node.v1.Store.WriteEntry
+	nil,                           // 102: headstart.node.v1.Trigger.InputsEntry
+	nil,                           // 103: headstart.node.v1.Expect.InputsEntry
+	nil,                           // 104: headstart.node.v1.Bound.RelayHeadersEntry
+	nil,                           // 105: headstart.node.v1.DescribeResponse.EnvEntry
+	nil,                           // 106: headstart.node.v1.Endpoint.EnvEntry
+	(*durationpb.Duration)(nil),   // 107: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil), // 108: google.protobuf.Timestamp
 }
 var file_node_proto_depIdxs = []int32{
 	6,   // 0: headstart.node.v1.NodeMessage.register:type_name -> headstart.node.v1.Register
 	7,   // 1: headstart.node.v1.NodeMessage.activate:type_name -> headstart.node.v1.Activate
 	8,   // 2: headstart.node.v1.NodeMessage.instance:type_name -> headstart.node.v1.InstanceStatus
-	14,  // 3: headstart.node.v1.NodeMessage.load:type_name -> headstart.node.v1.Load
-	15,  // 4: headstart.node.v1.NodeMessage.event:type_name -> headstart.node.v1.Event
-	35,  // 5: headstart.node.v1.NodeMessage.round_trips:type_name -> headstart.node.v1.RoundTrips
-	37,  // 6: headstart.node.v1.NodeMessage.signals:type_name -> headstart.node.v1.Signals
-	41,  // 7: headstart.node.v1.NodeMessage.gateway_refusals:type_name -> headstart.node.v1.GatewayRefusals
-	43,  // 8: headstart.node.v1.NodeMessage.store_problems:type_name -> headstart.node.v1.StoreProblems
-	33,  // 9: headstart.node.v1.NodeMessage.confirmed:type_name -> headstart.node.v1.Confirmed
-	22,  // 10: headstart.node.v1.NodeMessage.cache_answer:type_name -> headstart.node.v1.CacheAnswer
-	29,  // 11: headstart.node.v1.NodeMessage.keeps:type_name -> headstart.node.v1.Keeps
-	45,  // 12: headstart.node.v1.NodeMessage.destination_problems:type_name -> headstart.node.v1.DestinationProblems
-	47,  // 13: headstart.node.v1.NodeMessage.unused:type_name -> headstart.node.v1.Unused
-	52,  // 14: headstart.node.v1.ControlMessage.functions:type_name -> headstart.node.v1.Functions
-	71,  // 15: headstart.node.v1.ControlMessage.start:type_name -> headstart.node.v1.StartInstance
-	73,  // 16: headstart.node.v1.ControlMessage.stop:type_name -> headstart.node.v1.StopInstance
-	74,  // 17: headstart.node.v1.ControlMessage.expect:type_name -> headstart.node.v1.Expect
-	75,  // 18: headstart.node.v1.ControlMessage.bound:type_name -> headstart.node.v1.Bound
-	77,  // 19: headstart.node.v1.ControlMessage.refused:type_name -> headstart.node.v1.Refused
-	9,   // 20: headstart.node.v1.ControlMessage.instances:type_name -> headstart.node.v1.Instances
-	69,  // 21: headstart.node.v1.ControlMessage.triggers:type_name -> headstart.node.v1.Triggers
-	16,  // 22: headstart.node.v1.ControlMessage.neighbours:type_name -> headstart.node.v1.Neighbours
-	31,  // 23: headstart.node.v1.ControlMessage.in_charge:type_name -> headstart.node.v1.InCharge
-	32,  // 24: headstart.node.v1.ControlMessage.confirm:type_name -> headstart.node.v1.Confirm
-	76,  // 25: headstart.node.v1.ControlMessage.keys:type_name -> headstart.node.v1.Keys
-	53,  // 26: headstart.node.v1.ControlMessage.function_changes:type_name -> headstart.node.v1.FunctionChanges
-	18,  // 27: headstart.node.v1.ControlMessage.site:type_name -> headstart.node.v1.Site
-	19,  // 28: headstart.node.v1.ControlMessage.passes:type_name -> headstart.node.v1.Passes
-	21,  // 29: headstart.node.v1.ControlMessage.cache_call:type_name -> headstart.node.v1.CacheCall
-	50,  // 30: headstart.node.v1.ControlMessage.allowances:type_name -> headstart.node.v1.Allowances
-	72,  // 31: headstart.node.v1.ControlMessage.withdraw:type_name -> headstart.node.v1.WithdrawInstance
+	15,  // 3: headstart.node.v1.NodeMessage.load:type_name -> headstart.node.v1.Load
+	16,  // 4: headstart.node.v1.NodeMessage.event:type_name -> headstart.node.v1.Event
+	36,  // 5: headstart.node.v1.NodeMessage.round_trips:type_name -> headstart.node.v1.RoundTrips
+	38,  // 6: headstart.node.v1.NodeMessage.signals:type_name -> headstart.node.v1.Signals
+	42,  // 7: headstart.node.v1.NodeMessage.gateway_refusals:type_name -> headstart.node.v1.GatewayRefusals
+	44,  // 8: headstart.node.v1.NodeMessage.store_problems:type_name -> headstart.node.v1.StoreProblems
+	34,  // 9: headstart.node.v1.NodeMessage.confirmed:type_name -> headstart.node.v1.Confirmed
+	23,  // 10: headstart.node.v1.NodeMessage.cache_answer:type_name -> headstart.node.v1.CacheAnswer
+	30,  // 11: headstart.node.v1.NodeMessage.keeps:type_name -> headstart.node.v1.Keeps
+	46,  // 12: headstart.node.v1.NodeMessage.destination_problems:type_name -> headstart.node.v1.DestinationProblems
+	48,  // 13: headstart.node.v1.NodeMessage.unused:type_name -> headstart.node.v1.Unused
+	53,  // 14: headstart.node.v1.ControlMessage.functions:type_name -> headstart.node.v1.Functions
+	72,  // 15: headstart.node.v1.ControlMessage.start:type_name -> headstart.node.v1.StartInstance
+	74,  // 16: headstart.node.v1.ControlMessage.stop:type_name -> headstart.node.v1.StopInstance
+	75,  // 17: headstart.node.v1.ControlMessage.expect:type_name -> headstart.node.v1.Expect
+	76,  // 18: headstart.node.v1.ControlMessage.bound:type_name -> headstart.node.v1.Bound
+	78,  // 19: headstart.node.v1.ControlMessage.refused:type_name -> headstart.node.v1.Refused
+	10,  // 20: headstart.node.v1.ControlMessage.instances:type_name -> headstart.node.v1.Instances
+	70,  // 21: headstart.node.v1.ControlMessage.triggers:type_name -> headstart.node.v1.Triggers
+	17,  // 22: headstart.node.v1.ControlMessage.neighbours:type_name -> headstart.node.v1.Neighbours
+	32,  // 23: headstart.node.v1.ControlMessage.in_charge:type_name -> headstart.node.v1.InCharge
+	33,  // 24: headstart.node.v1.ControlMessage.confirm:type_name -> headstart.node.v1.Confirm
+	77,  // 25: headstart.node.v1.ControlMessage.keys:type_name -> headstart.node.v1.Keys
+	54,  // 26: headstart.node.v1.ControlMessage.function_changes:type_name -> headstart.node.v1.FunctionChanges
+	19,  // 27: headstart.node.v1.ControlMessage.site:type_name -> headstart.node.v1.Site
+	20,  // 28: headstart.node.v1.ControlMessage.passes:type_name -> headstart.node.v1.Passes
+	22,  // 29: headstart.node.v1.ControlMessage.cache_call:type_name -> headstart.node.v1.CacheCall
+	51,  // 30: headstart.node.v1.ControlMessage.allowances:type_name -> headstart.node.v1.Allowances
+	73,  // 31: headstart.node.v1.ControlMessage.withdraw:type_name -> headstart.node.v1.WithdrawInstance
 	8,   // 32: headstart.node.v1.Register.instances:type_name -> headstart.node.v1.InstanceStatus
-	91,  // 33: headstart.node.v1.Activate.inputs:type_name -> headstart.node.v1.Activate.InputsEntry
+	92,  // 33: headstart.node.v1.Activate.inputs:type_name -> headstart.node.v1.Activate.InputsEntry
 	0,   // 34: headstart.node.v1.InstanceStatus.phase:type_name -> headstart.node.v1.Phase
-	8,   // 35: headstart.node.v1.Instances.instances:type_name -> headstart.node.v1.InstanceStatus
-	13,  // 36: headstart.node.v1.Instances.jobs:type_name -> headstart.node.v1.Job
-	11,  // 37: headstart.node.v1.Instances.volumes:type_name -> headstart.node.v1.Volumes
-	10,  // 38: headstart.node.v1.Instances.connections:type_name -> headstart.node.v1.Connections
-	92,  // 39: headstart.node.v1.Connections.kinds:type_name -> headstart.node.v1.Connections.KindsEntry
-	12,  // 40: headstart.node.v1.Volumes.volumes:type_name -> headstart.node.v1.Volume
-	106, // 41: headstart.node.v1.Volumes.wait:type_name -> google.protobuf.Duration
-	77,  // 42: headstart.node.v1.Volumes.refused:type_name -> headstart.node.v1.Refused
-	106, // 43: headstart.node.v1.Job.ready_timeout:type_name -> google.protobuf.Duration
-	77,  // 44: headstart.node.v1.Job.refused:type_name -> headstart.node.v1.Refused
-	93,  // 45: headstart.node.v1.Load.in_flight:type_name -> headstart.node.v1.Load.InFlightEntry
-	107, // 46: headstart.node.v1.Event.at:type_name -> google.protobuf.Timestamp
-	17,  // 47: headstart.node.v1.Neighbours.neighbours:type_name -> headstart.node.v1.Neighbour
-	17,  // 48: headstart.node.v1.Site.members:type_name -> headstart.node.v1.Neighbour
-	20,  // 49: headstart.node.v1.Passes.passes:type_name -> headstart.node.v1.Pass
-	1,   // 50: headstart.node.v1.CacheCall.verb:type_name -> headstart.node.v1.CacheVerb
-	23,  // 51: headstart.node.v1.CacheAnswer.entries:type_name -> headstart.node.v1.CacheEntry
-	77,  // 52: headstart.node.v1.CacheAnswer.refused:type_name -> headstart.node.v1.Refused
-	28,  // 53: headstart.node.v1.CacheEntry.advice:type_name -> headstart.node.v1.Advice
-	24,  // 54: headstart.node.v1.CacheEntry.workflow:type_name -> headstart.node.v1.WorkflowRecord
-	25,  // 55: headstart.node.v1.WorkflowRecord.steps:type_name -> headstart.node.v1.StepRecord
-	26,  // 56: headstart.node.v1.WorkflowRecord.recent:type_name -> headstart.node.v1.RunRecord
-	94,  // 57: headstart.node.v1.StepRecord.squashed:type_name -> headstart.node.v1.StepRecord.SquashedEntry
-	106, // 58: headstart.node.v1.StepRecord.saved:type_name -> google.protobuf.Duration
-	107, // 59: headstart.node.v1.RunRecord.began:type_name -> google.protobuf.Timestamp
-	106, // 60: headstart.node.v1.RunRecord.took:type_name -> google.protobuf.Duration
-	27,  // 61: headstart.node.v1.RunRecord.path:type_name -> headstart.node.v1.RunStep
-	106, // 62: headstart.node.v1.RunRecord.saved:type_name -> google.protobuf.Duration
-	30,  // 63: headstart.node.v1.Keeps.volumes:type_name -> headstart.node.v1.KeptVolume
-	34,  // 64: headstart.node.v1.RoundTrips.coordinate:type_name -> headstart.node.v1.Coordinate
-	36,  // 65: headstart.node.v1.RoundTrips.measured:type_name -> headstart.node.v1.RoundTrip
-	106, // 66: headstart.node.v1.RoundTrip.age:type_name -> google.protobuf.Duration
-	40,  // 67: headstart.node.v1.Signals.functions:type_name -> headstart.node.v1.FunctionSignals
-	38,  // 68: headstart.node.v1.Signals.routed:type_name -> headstart.node.v1.RoutedSignals
-	39,  // 69: headstart.node.v1.RoutedSignals.endpoints:type_name -> headstart.node.v1.EndpointSignals
-	95,  // 70: headstart.node.v1.EndpointSignals.named_metrics:type_name -> headstart.node.v1.EndpointSignals.NamedMetricsEntry
-	96,  // 71: headstart.node.v1.FunctionSignals.named_metrics:type_name -> headstart.node.v1.FunctionSignals.NamedMetricsEntry
-	42,  // 72: headstart.node.v1.GatewayRefusals.refusals:type_name -> headstart.node.v1.GatewayRefusal
-	44,  // 73: headstart.node.v1.StoreProblems.problems:type_name -> headstart.node.v1.StoreProblem
-	46,  // 74: headstart.node.v1.DestinationProblems.problems:type_name -> headstart.node.v1.DestinationProblem
-	48,  // 75: headstart.node.v1.Unused.destinations:type_name -> headstart.node.v1.UnusedConnections
-	49,  // 76: headstart.node.v1.UnusedConnections.functions:type_name -> headstart.node.v1.PooledFunction
-	106, // 77: headstart.node.v1.PooledFunction.setup:type_name -> google.protobuf.Duration
-	106, // 78: headstart.node.v1.PooledFunction.oldest:type_name -> google.protobuf.Duration
-	106, // 79: headstart.node.v1.Allowances.expires_in:type_name -> google.protobuf.Duration
-	51,  // 80: headstart.node.v1.Allowances.destinations:type_name -> headstart.node.v1.Allowance
-	54,  // 81: headstart.node.v1.Functions.functions:type_name -> headstart.node.v1.Function
-	66,  // 82: headstart.node.v1.Functions.stores:type_name -> headstart.node.v1.Store
-	67,  // 83: headstart.node.v1.Functions.destinations:type_name -> headstart.node.v1.Destination
-	54,  // 84: headstart.node.v1.FunctionChanges.functions:type_name -> headstart.node.v1.Function
-	66,  // 85: headstart.node.v1.FunctionChanges.stores:type_name -> headstart.node.v1.Store
-	67,  // 86: headstart.node.v1.FunctionChanges.destinations:type_name -> headstart.node.v1.Destination
-	97,  // 87: headstart.node.v1.Function.env:type_name -> headstart.node.v1.Function.EnvEntry
-	106, // 88: headstart.node.v1.Function.ready_timeout:type_name -> google.protobuf.Duration
-	106, // 89: headstart.node.v1.Function.request_timeout:type_name -> google.protobuf.Duration
-	98,  // 90: headstart.node.v1.Function.input_templates:type_name -> headstart.node.v1.Function.InputTemplatesEntry
-	55,  // 91: headstart.node.v1.Function.workflow:type_name -> headstart.node.v1.Workflow
-	106, // 92: headstart.node.v1.Workflow.timeout:type_name -> google.protobuf.Duration
-	56,  // 93: headstart.node.v1.Workflow.tasks:type_name -> headstart.node.v1.Task
-	106, // 94: headstart.node.v1.Task.timeout:type_name -> google.protobuf.Duration
-	58,  // 95: headstart.node.v1.Task.call:type_name -> headstart.node.v1.Call
-	57,  // 96: headstart.node.v1.Task.do:type_name -> headstart.node.v1.TaskList
-	59,  // 97: headstart.node.v1.Task.switch:type_name -> headstart.node.v1.Switch
-	61,  // 98: headstart.node.v1.Task.fork:type_name -> headstart.node.v1.Fork
-	62,  // 99: headstart.node.v1.Task.for:type_name -> headstart.node.v1.For
-	63,  // 100: headstart.node.v1.Task.try:type_name -> headstart.node.v1.Try
-	106, // 101: headstart.node.v1.Task.wait:type_name -> google.protobuf.Duration
-	56,  // 102: headstart.node.v1.TaskList.tasks:type_name -> headstart.node.v1.Task
-	60,  // 103: headstart.node.v1.Switch.cases:type_name -> headstart.node.v1.Case
-	56,  // 104: headstart.node.v1.Fork.branches:type_name -> headstart.node.v1.Task
-	56,  // 105: headstart.node.v1.For.tasks:type_name -> headstart.node.v1.Task
-	56,  // 106: headstart.node.v1.Try.tasks:type_name -> headstart.node.v1.Task
-	64,  // 107: headstart.node.v1.Try.with:type_name -> headstart.node.v1.ErrorFilter
-	65,  // 108: headstart.node.v1.Try.retry:type_name -> headstart.node.v1.Retry
-	56,  // 109: headstart.node.v1.Try.catch:type_name -> headstart.node.v1.Task
-	106, // 110: headstart.node.v1.Retry.delay:type_name -> google.protobuf.Duration
-	106, // 111: headstart.node.v1.Retry.duration:type_name -> google.protobuf.Duration
-	106, // 112: headstart.node.v1.Retry.jitter_from:type_name -> google.protobuf.Duration
-	106, // 113: headstart.node.v1.Retry.jitter_to:type_name -> google.protobuf.Duration
-	99,  // 114: headstart.node.v1.Store.fresh:type_name -> headstart.node.v1.Store.FreshEntry
-	100, // 115: headstart.node.v1.Store.write:type_name -> headstart.node.v1.Store.WriteEntry
-	68,  // 116: headstart.node.v1.Destination.tls:type_name -> headstart.node.v1.DestinationTLS
-	70,  // 117: headstart.node.v1.Triggers.triggers:type_name -> headstart.node.v1.Trigger
-	101, // 118: headstart.node.v1.Trigger.inputs:type_name -> headstart.node.v1.Trigger.InputsEntry
-	54,  // 119: headstart.node.v1.StartInstance.function:type_name -> headstart.node.v1.Function
-	13,  // 120: headstart.node.v1.StartInstance.job:type_name -> headstart.node.v1.Job
-	11,  // 121: headstart.node.v1.StartInstance.volumes:type_name -> headstart.node.v1.Volumes
-	10,  // 122: headstart.node.v1.StartInstance.connections:type_name -> headstart.node.v1.Connections
-	106, // 123: headstart.node.v1.StopInstance.grace:type_name -> google.protobuf.Duration
-	102, // 124: headstart.node.v1.Expect.inputs:type_name -> headstart.node.v1.Expect.InputsEntry
-	103, // 125: headstart.node.v1.Bound.relay_headers:type_name -> headstart.node.v1.Bound.RelayHeadersEntry
-	79,  // 126: headstart.node.v1.DescribeRequest.pod:type_name -> headstart.node.v1.Pod
-	79,  // 127: headstart.node.v1.GoneRequest.pod:type_name -> headstart.node.v1.Pod
-	79,  // 128: headstart.node.v1.MountsRequest.pod:type_name -> headstart.node.v1.Pod
-	90,  // 129: headstart.node.v1.MountsResponse.mounts:type_name -> headstart.node.v1.Mount
-	79,  // 130: headstart.node.v1.StageRequest.pod:type_name -> headstart.node.v1.Pod
-	79,  // 131: headstart.node.v1.ClosedRequest.pod:type_name -> headstart.node.v1.Pod
-	90,  // 132: headstart.node.v1.DescribeResponse.mounts:type_name -> headstart.node.v1.Mount
-	104, // 133: headstart.node.v1.DescribeResponse.env:type_name -> headstart.node.v1.DescribeResponse.EnvEntry
-	89,  // 134: headstart.node.v1.DescribeResponse.endpoints:type_name -> headstart.node.v1.Endpoint
-	105, // 135: headstart.node.v1.Endpoint.env:type_name -> headstart.node.v1.Endpoint.EnvEntry
-	106, // 136: headstart.node.v1.Store.FreshEntry.value:type_name -> google.protobuf.Duration
-	4,   // 137: headstart.node.v1.ControlPlane.Connect:input_type -> headstart.node.v1.NodeMessage
-	2,   // 138: headstart.node.v1.Identity.Issue:input_type -> headstart.node.v1.IssueRequest
-	78,  // 139: headstart.node.v1.Sandboxes.Describe:input_type -> headstart.node.v1.DescribeRequest
-	80,  // 140: headstart.node.v1.Sandboxes.Gone:input_type -> headstart.node.v1.GoneRequest
-	82,  // 141: headstart.node.v1.Sandboxes.Mounts:input_type -> headstart.node.v1.MountsRequest
-	84,  // 142: headstart.node.v1.Sandboxes.Stage:input_type -> headstart.node.v1.StageRequest
-	86,  // 143: headstart.node.v1.Sandboxes.Closed:input_type -> headstart.node.v1.ClosedRequest
-	5,   // 144: headstart.node.v1.ControlPlane.Connect:output_type -> headstart.node.v1.ControlMessage
-	3,   // 145: headstart.node.v1.Identity.Issue:output_type -> headstart.node.v1.IssueResponse
-	88,  // 146: headstart.node.v1.Sandboxes.Describe:output_type -> headstart.node.v1.DescribeResponse
-	81,  // 147: headstart.node.v1.Sandboxes.Gone:output_type -> headstart.node.v1.GoneResponse
-	83,  // 148: headstart.node.v1.Sandboxes.Mounts:output_type -> headstart.node.v1.MountsResponse
-	85,  // 149: headstart.node.v1.Sandboxes.Stage:output_type -> headstart.node.v1.StageResponse
-	87,  // 150: headstart.node.v1.Sandboxes.Closed:output_type -> headstart.node.v1.ClosedResponse
-	144, // [144:151] is the sub-list for method output_type
-	137, // [137:144] is the sub-list for method input_type
-	137, // [137:137] is the sub-list for extension type_name
-	137, // [137:137] is the sub-list for extension extendee
-	0,   // [0:137] is the sub-list for field type_name
+	9,   // 35: headstart.node.v1.InstanceStatus.gate:type_name -> headstart.node.v1.Gate
+	8,   // 36: headstart.node.v1.Instances.instances:type_name -> headstart.node.v1.InstanceStatus
+	14,  // 37: headstart.node.v1.Instances.jobs:type_name -> headstart.node.v1.Job
+	12,  // 38: headstart.node.v1.Instances.volumes:type_name -> headstart.node.v1.Volumes
+	11,  // 39: headstart.node.v1.Instances.connections:type_name -> headstart.node.v1.Connections
+	93,  // 40: headstart.node.v1.Connections.kinds:type_name -> headstart.node.v1.Connections.KindsEntry
+	13,  // 41: headstart.node.v1.Volumes.volumes:type_name -> headstart.node.v1.Volume
+	107, // 42: headstart.node.v1.Volumes.wait:type_name -> google.protobuf.Duration
+	78,  // 43: headstart.node.v1.Volumes.refused:type_name -> headstart.node.v1.Refused
+	107, // 44: headstart.node.v1.Job.ready_timeout:type_name -> google.protobuf.Duration
+	78,  // 45: headstart.node.v1.Job.refused:type_name -> headstart.node.v1.Refused
+	94,  // 46: headstart.node.v1.Load.in_flight:type_name -> headstart.node.v1.Load.InFlightEntry
+	108, // 47: headstart.node.v1.Event.at:type_name -> google.protobuf.Timestamp
+	18,  // 48: headstart.node.v1.Neighbours.neighbours:type_name -> headstart.node.v1.Neighbour
+	18,  // 49: headstart.node.v1.Site.members:type_name -> headstart.node.v1.Neighbour
+	21,  // 50: headstart.node.v1.Passes.passes:type_name -> headstart.node.v1.Pass
+	1,   // 51: headstart.node.v1.CacheCall.verb:type_name -> headstart.node.v1.CacheVerb
+	24,  // 52: headstart.node.v1.CacheAnswer.entries:type_name -> headstart.node.v1.CacheEntry
+	78,  // 53: headstart.node.v1.CacheAnswer.refused:type_name -> headstart.node.v1.Refused
+	29,  // 54: headstart.node.v1.CacheEntry.advice:type_name -> headstart.node.v1.Advice
+	25,  // 55: headstart.node.v1.CacheEntry.workflow:type_name -> headstart.node.v1.WorkflowRecord
+	26,  // 56: headstart.node.v1.WorkflowRecord.steps:type_name -> headstart.node.v1.StepRecord
+	27,  // 57: headstart.node.v1.WorkflowRecord.recent:type_name -> headstart.node.v1.RunRecord
+	95,  // 58: headstart.node.v1.StepRecord.squashed:type_name -> headstart.node.v1.StepRecord.SquashedEntry
+	107, // 59: headstart.node.v1.StepRecord.saved:type_name -> google.protobuf.Duration
+	108, // 60: headstart.node.v1.RunRecord.began:type_name -> google.protobuf.Timestamp
+	107, // 61: headstart.node.v1.RunRecord.took:type_name -> google.protobuf.Duration
+	28,  // 62: headstart.node.v1.RunRecord.path:type_name -> headstart.node.v1.RunStep
+	107, // 63: headstart.node.v1.RunRecord.saved:type_name -> google.protobuf.Duration
+	31,  // 64: headstart.node.v1.Keeps.volumes:type_name -> headstart.node.v1.KeptVolume
+	35,  // 65: headstart.node.v1.RoundTrips.coordinate:type_name -> headstart.node.v1.Coordinate
+	37,  // 66: headstart.node.v1.RoundTrips.measured:type_name -> headstart.node.v1.RoundTrip
+	107, // 67: headstart.node.v1.RoundTrip.age:type_name -> google.protobuf.Duration
+	41,  // 68: headstart.node.v1.Signals.functions:type_name -> headstart.node.v1.FunctionSignals
+	39,  // 69: headstart.node.v1.Signals.routed:type_name -> headstart.node.v1.RoutedSignals
+	40,  // 70: headstart.node.v1.RoutedSignals.endpoints:type_name -> headstart.node.v1.EndpointSignals
+	96,  // 71: headstart.node.v1.EndpointSignals.named_metrics:type_name -> headstart.node.v1.EndpointSignals.NamedMetricsEntry
+	97,  // 72: headstart.node.v1.FunctionSignals.named_metrics:type_name -> headstart.node.v1.FunctionSignals.NamedMetricsEntry
+	43,  // 73: headstart.node.v1.GatewayRefusals.refusals:type_name -> headstart.node.v1.GatewayRefusal
+	45,  // 74: headstart.node.v1.StoreProblems.problems:type_name -> headstart.node.v1.StoreProblem
+	47,  // 75: headstart.node.v1.DestinationProblems.problems:type_name -> headstart.node.v1.DestinationProblem
+	49,  // 76: headstart.node.v1.Unused.destinations:type_name -> headstart.node.v1.UnusedConnections
+	50,  // 77: headstart.node.v1.UnusedConnections.functions:type_name -> headstart.node.v1.PooledFunction
+	107, // 78: headstart.node.v1.PooledFunction.setup:type_name -> google.protobuf.Duration
+	107, // 79: headstart.node.v1.PooledFunction.oldest:type_name -> google.protobuf.Duration
+	107, // 80: headstart.node.v1.Allowances.expires_in:type_name -> google.protobuf.Duration
+	52,  // 81: headstart.node.v1.Allowances.destinations:type_name -> headstart.node.v1.Allowance
+	55,  // 82: headstart.node.v1.Functions.functions:type_name -> headstart.node.v1.Function
+	67,  // 83: headstart.node.v1.Functions.stores:type_name -> headstart.node.v1.Store
+	68,  // 84: headstart.node.v1.Functions.destinations:type_name -> headstart.node.v1.Destination
+	55,  // 85: headstart.node.v1.FunctionChanges.functions:type_name -> headstart.node.v1.Function
+	67,  // 86: headstart.node.v1.FunctionChanges.stores:type_name -> headstart.node.v1.Store
+	68,  // 87: headstart.node.v1.FunctionChanges.destinations:type_name -> headstart.node.v1.Destination
+	98,  // 88: headstart.node.v1.Function.env:type_name -> headstart.node.v1.Function.EnvEntry
+	107, // 89: headstart.node.v1.Function.ready_timeout:type_name -> google.protobuf.Duration
+	107, // 90: headstart.node.v1.Function.request_timeout:type_name -> google.protobuf.Duration
+	99,  // 91: headstart.node.v1.Function.input_templates:type_name -> headstart.node.v1.Function.InputTemplatesEntry
+	56,  // 92: headstart.node.v1.Function.workflow:type_name -> headstart.node.v1.Workflow
+	107, // 93: headstart.node.v1.Workflow.timeout:type_name -> google.protobuf.Duration
+	57,  // 94: headstart.node.v1.Workflow.tasks:type_name -> headstart.node.v1.Task
+	107, // 95: headstart.node.v1.Task.timeout:type_name -> google.protobuf.Duration
+	59,  // 96: headstart.node.v1.Task.call:type_name -> headstart.node.v1.Call
+	58,  // 97: headstart.node.v1.Task.do:type_name -> headstart.node.v1.TaskList
+	60,  // 98: headstart.node.v1.Task.switch:type_name -> headstart.node.v1.Switch
+	62,  // 99: headstart.node.v1.Task.fork:type_name -> headstart.node.v1.Fork
+	63,  // 100: headstart.node.v1.Task.for:type_name -> headstart.node.v1.For
+	64,  // 101: headstart.node.v1.Task.try:type_name -> headstart.node.v1.Try
+	107, // 102: headstart.node.v1.Task.wait:type_name -> google.protobuf.Duration
+	57,  // 103: headstart.node.v1.TaskList.tasks:type_name -> headstart.node.v1.Task
+	61,  // 104: headstart.node.v1.Switch.cases:type_name -> headstart.node.v1.Case
+	57,  // 105: headstart.node.v1.Fork.branches:type_name -> headstart.node.v1.Task
+	57,  // 106: headstart.node.v1.For.tasks:type_name -> headstart.node.v1.Task
+	57,  // 107: headstart.node.v1.Try.tasks:type_name -> headstart.node.v1.Task
+	65,  // 108: headstart.node.v1.Try.with:type_name -> headstart.node.v1.ErrorFilter
+	66,  // 109: headstart.node.v1.Try.retry:type_name -> headstart.node.v1.Retry
+	57,  // 110: headstart.node.v1.Try.catch:type_name -> headstart.node.v1.Task
+	107, // 111: headstart.node.v1.Retry.delay:type_name -> google.protobuf.Duration
+	107, // 112: headstart.node.v1.Retry.duration:type_name -> google.protobuf.Duration
+	107, // 113: headstart.node.v1.Retry.jitter_from:type_name -> google.protobuf.Duration
+	107, // 114: headstart.node.v1.Retry.jitter_to:type_name -> google.protobuf.Duration
+	100, // 115: headstart.node.v1.Store.fresh:type_name -> headstart.node.v1.Store.FreshEntry
+	101, // 116: headstart.node.v1.Store.write:type_name -> headstart.node.v1.Store.WriteEntry
+	69,  // 117: headstart.node.v1.Destination.tls:type_name -> headstart.node.v1.DestinationTLS
+	71,  // 118: headstart.node.v1.Triggers.triggers:type_name -> headstart.node.v1.Trigger
+	102, // 119: headstart.node.v1.Trigger.inputs:type_name -> headstart.node.v1.Trigger.InputsEntry
+	55,  // 120: headstart.node.v1.StartInstance.function:type_name -> headstart.node.v1.Function
+	14,  // 121: headstart.node.v1.StartInstance.job:type_name -> headstart.node.v1.Job
+	12,  // 122: headstart.node.v1.StartInstance.volumes:type_name -> headstart.node.v1.Volumes
+	11,  // 123: headstart.node.v1.StartInstance.connections:type_name -> headstart.node.v1.Connections
+	107, // 124: headstart.node.v1.StopInstance.grace:type_name -> google.protobuf.Duration
+	103, // 125: headstart.node.v1.Expect.inputs:type_name -> headstart.node.v1.Expect.InputsEntry
+	104, // 126: headstart.node.v1.Bound.relay_headers:type_name -> headstart.node.v1.Bound.RelayHeadersEntry
+	80,  // 127: headstart.node.v1.DescribeRequest.pod:type_name -> headstart.node.v1.Pod
+	80,  // 128: headstart.node.v1.GoneRequest.pod:type_name -> headstart.node.v1.Pod
+	80,  // 129: headstart.node.v1.MountsRequest.pod:type_name -> headstart.node.v1.Pod
+	91,  // 130: headstart.node.v1.MountsResponse.mounts:type_name -> headstart.node.v1.Mount
+	80,  // 131: headstart.node.v1.StageRequest.pod:type_name -> headstart.node.v1.Pod
+	80,  // 132: headstart.node.v1.ClosedRequest.pod:type_name -> headstart.node.v1.Pod
+	91,  // 133: headstart.node.v1.DescribeResponse.mounts:type_name -> headstart.node.v1.Mount
+	105, // 134: headstart.node.v1.DescribeResponse.env:type_name -> headstart.node.v1.DescribeResponse.EnvEntry
+	90,  // 135: headstart.node.v1.DescribeResponse.endpoints:type_name -> headstart.node.v1.Endpoint
+	9,   // 136: headstart.node.v1.DescribeResponse.gate:type_name -> headstart.node.v1.Gate
+	106, // 137: headstart.node.v1.Endpoint.env:type_name -> headstart.node.v1.Endpoint.EnvEntry
+	107, // 138: headstart.node.v1.Store.FreshEntry.value:type_name -> google.protobuf.Duration
+	4,   // 139: headstart.node.v1.ControlPlane.Connect:input_type -> headstart.node.v1.NodeMessage
+	2,   // 140: headstart.node.v1.Identity.Issue:input_type -> headstart.node.v1.IssueRequest
+	79,  // 141: headstart.node.v1.Sandboxes.Describe:input_type -> headstart.node.v1.DescribeRequest
+	81,  // 142: headstart.node.v1.Sandboxes.Gone:input_type -> headstart.node.v1.GoneRequest
+	83,  // 143: headstart.node.v1.Sandboxes.Mounts:input_type -> headstart.node.v1.MountsRequest
+	85,  // 144: headstart.node.v1.Sandboxes.Stage:input_type -> headstart.node.v1.StageRequest
+	87,  // 145: headstart.node.v1.Sandboxes.Closed:input_type -> headstart.node.v1.ClosedRequest
+	5,   // 146: headstart.node.v1.ControlPlane.Connect:output_type -> headstart.node.v1.ControlMessage
+	3,   // 147: headstart.node.v1.Identity.Issue:output_type -> headstart.node.v1.IssueResponse
+	89,  // 148: headstart.node.v1.Sandboxes.Describe:output_type -> headstart.node.v1.DescribeResponse
+	82,  // 149: headstart.node.v1.Sandboxes.Gone:output_type -> headstart.node.v1.GoneResponse
+	84,  // 150: headstart.node.v1.Sandboxes.Mounts:output_type -> headstart.node.v1.MountsResponse
+	86,  // 151: headstart.node.v1.Sandboxes.Stage:output_type -> headstart.node.v1.StageResponse
+	88,  // 152: headstart.node.v1.Sandboxes.Closed:output_type -> headstart.node.v1.ClosedResponse
+	146, // [146:153] is the sub-list for method output_type
+	139, // [139:146] is the sub-list for method input_type
+	139, // [139:139] is the sub-list for extension type_name
+	139, // [139:139] is the sub-list for extension extendee
+	0,   // [0:139] is the sub-list for field type_name
 }
 
 func init() { file_node_proto_init() }
@@ -8354,7 +8478,7 @@ func file_node_proto_init() {
 		(*ControlMessage_Allowances)(nil),
 		(*ControlMessage_Withdraw)(nil),
 	}
-	file_node_proto_msgTypes[54].OneofWrappers = []any{
+	file_node_proto_msgTypes[55].OneofWrappers = []any{
 		(*Task_Call)(nil),
 		(*Task_Do)(nil),
 		(*Task_Switch)(nil),
@@ -8371,7 +8495,7 @@ func file_node_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_node_proto_rawDesc), len(file_node_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   104,
+			NumMessages:   105,
 			NumExtensions: 0,
 			NumServices:   3,
 		},

@@ -263,7 +263,7 @@ type SandboxesClient interface {
 	Mounts(ctx context.Context, in *MountsRequest, opts ...grpc.CallOption) (*MountsResponse, error)
 	// Stage answers when a job's sandbox has its input, or says why it will not have it.
 	Stage(ctx context.Context, in *StageRequest, opts ...grpc.CallOption) (*StageResponse, error)
-	// Closed says of a container that was described as closed whether it is. Its program has not started.
+	// Closed says of a container that was described with a gate whether that is closed. Its program has not started.
 	Closed(ctx context.Context, in *ClosedRequest, opts ...grpc.CallOption) (*ClosedResponse, error)
 }
 
@@ -340,7 +340,7 @@ type SandboxesServer interface {
 	Mounts(context.Context, *MountsRequest) (*MountsResponse, error)
 	// Stage answers when a job's sandbox has its input, or says why it will not have it.
 	Stage(context.Context, *StageRequest) (*StageResponse, error)
-	// Closed says of a container that was described as closed whether it is. Its program has not started.
+	// Closed says of a container that was described with a gate whether that is closed. Its program has not started.
 	Closed(context.Context, *ClosedRequest) (*ClosedResponse, error)
 	mustEmbedUnimplementedSandboxesServer()
 }

@@ -2,19 +2,29 @@ package runtime
 
 import (
 	"context"
+	"net/netip"
+	"syscall"
 
+	taskAPI "github.com/containerd/containerd/api/runtime/task/v3"
 	"github.com/containerd/log"
 
 	"github.com/headstart-mesh/headstart/shim/nodeapi"
+	"github.com/headstart-mesh/headstart/shim/runtime/gate"
 	"github.com/headstart-mesh/headstart/shim/runtime/spec"
 )
 
+// closing is a sandbox whose network is closed, for one of its containers.
+type closing struct {
+	container, network string
+	rules              gate.Rules
+}
+
 // closeNetwork has nothing leave a container's sandbox but answers, if the daemon has described it so, and tells the daemon.
 func (s *Service) closeNetwork(ctx context.Context, id string, b *bundle, d *nodeapi.DescribeResponse) {
-	if !d.GetClosed() {
+	if d.GetGate() == nil {
 		return
 	}
-	why := s.closeBundle(b)
+	why := s.closeBundle(id, b, d.GetGate())
 	if err := s.node.closed(ctx, id, b.facts.Pod, why); err != nil {
 		// Then it takes no request before its turn.
 		log.G(ctx).WithError(err).WithField("sandbox", id).Warn("the daemon was not told that a sandbox is closed")
@@ -22,19 +32,92 @@ func (s *Service) closeNetwork(ctx context.Context, id string, b *bundle, d *nod
 }
 
 // closeBundle says why a container's sandbox cannot be closed; empty: it is.
-func (s *Service) closeBundle(b *bundle) (why string) {
+func (s *Service) closeBundle(id string, b *bundle, g *nodeapi.Gate) (why string) {
 	if onHostNetwork(b.facts.Network) {
 		return spec.HostNetwork
 	}
-	config, why, err := spec.Closed(b.config)
+	config, why, err := spec.Closed(b.config, b.facts.Pod.GetUid(), sidecarUser(g))
 	if why == "" && err == nil {
 		if err = b.write(config); err == nil {
 			b.config = config
-			err = s.closes(b.facts.Network)
+			err = s.closeFor(b.facts.SandboxID(id), closing{id, b.facts.Network, rulesOf(g)})
 		}
 	}
 	if err != nil {
 		return err.Error()
 	}
 	return why
+}
+
+// sidecarUser is the user whose programs pass the gate, nil: none's do.
+func sidecarUser(g *nodeapi.Gate) *uint32 {
+	if !g.GetSidecar() {
+		return nil
+	}
+	user := uint32(gate.SidecarUser)
+	return &user
+}
+
+func rulesOf(g *nodeapi.Gate) gate.Rules {
+	r := gate.Rules{Port: uint16(g.GetPort()), Sidecar: g.GetSidecar()}
+	for _, c := range g.GetCallers() {
+		if a, err := netip.ParseAddr(c); err == nil {
+			r.Callers = append(r.Callers, a.Unmap())
+		}
+	}
+	return r
+}
+
+func (s *Service) closeFor(sandbox string, c closing) error {
+	s.gating.Lock()
+	defer s.gating.Unlock()
+	if err := s.closes(c.network, c.rules); err != nil {
+		return err
+	}
+	s.closings[sandbox] = c
+	return nil
+}
+
+// admit has a closed sandbox's program be asked from other addresses than before.
+func (s *Service) admit(sandbox string, callers []netip.Addr) {
+	s.gating.Lock()
+	defer s.gating.Unlock()
+	c, is := s.closings[sandbox]
+	if !is {
+		return
+	}
+	c.rules.Callers = callers
+	if err := s.closes(c.network, c.rules); err != nil {
+		log.L.WithError(err).WithField("sandbox", sandbox).Warn("the daemon cannot ask a program whose sandbox is closed")
+		return
+	}
+	s.closings[sandbox] = c
+}
+
+// stop ends the program for which a sandbox is closed: the daemon cannot tell what that is at work on.
+func (s *Service) stop(sandbox string) {
+	s.gating.Lock()
+	c, is := s.closings[sandbox]
+	s.gating.Unlock()
+	if !is {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), goneTimeout)
+	defer cancel()
+	_, err := s.TTRPCTaskService.Kill(ctx, &taskAPI.KillRequest{ID: c.container, Signal: uint32(syscall.SIGKILL), All: true})
+	if err != nil {
+		log.L.WithError(err).WithField("sandbox", c.container).Warn("a program that is to be replaced was not killed")
+	}
+}
+
+// forgetClosing lets go of a container that is no more. What its sandbox's network has of rules goes with that, or is replaced when
+// the container is made again.
+func (s *Service) forgetClosing(container string) {
+	s.gating.Lock()
+	defer s.gating.Unlock()
+	for sandbox, c := range s.closings {
+		if c.container == container {
+			delete(s.closings, sandbox)
+		}
+	}
 }

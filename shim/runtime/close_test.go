@@ -3,8 +3,11 @@ package runtime_test
 import (
 	"errors"
 	"fmt"
+	"log/slog"
+	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -12,6 +15,8 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/headstart-mesh/headstart/shim/nodeapi"
+	"github.com/headstart-mesh/headstart/shim/nodeapi/streams"
+	"github.com/headstart-mesh/headstart/shim/runtime/gate"
 )
 
 // Before runc makes a container of a sandbox that is to be closed, its network is, and the daemon has heard whether it could be.
@@ -36,11 +41,17 @@ func TestCreateClosesTheNetwork(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			inner, heard, closed := &runc{}, make(chan *nodeapi.ClosedRequest, 1), ""
 			socket := serve(t, func(s *grpc.Server) {
-				nodeapi.RegisterSandboxesServer(s, daemon{describe: answer(&nodeapi.DescribeResponse{Closed: true}), closed: heard})
+				nodeapi.RegisterSandboxesServer(s, daemon{describe: answer(&nodeapi.DescribeResponse{Gate: &nodeapi.Gate{Port: 8080, Callers: []string{"10.0.0.7"}}}), closed: heard})
 			})
 			s := newService(inner, socket, "1")
 			defer s.Close(t.Context())
-			s.ClosesBy(func(namespace string) error { closed = namespace; return tt.fails })
+			s.ClosesBy(func(namespace string, r gate.Rules) error {
+				closed = namespace
+				if r.Port != 8080 || !slices.Equal(r.Callers, []netip.Addr{netip.MustParseAddr("10.0.0.7")}) {
+					t.Errorf("by the rules %+v", r)
+				}
+				return tt.fails
+			})
 			if _, err := s.Create(t.Context(), &taskAPI.CreateTaskRequest{ID: "a", Bundle: bundle(t, tt.config)}); err != nil {
 				t.Fatal(err)
 			}
@@ -60,4 +71,53 @@ func TestCreateClosesTheNetwork(t *testing.T) {
 			}
 		})
 	}
+}
+
+// While daemons of two pods are there, both may ask a program whose sandbox is closed. Each can have it ended.
+func TestDaemonsAskAClosedSandbox(t *testing.T) {
+	network := filepath.Join(directory(t), "net")
+	if err := os.WriteFile(network, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	inner := &runc{killed: make(chan *taskAPI.KillRequest, 1)}
+	socket := serve(t, func(s *grpc.Server) {
+		nodeapi.RegisterSandboxesServer(s, daemon{describe: answer(&nodeapi.DescribeResponse{Streams: true, Gate: &nodeapi.Gate{Port: 80, Callers: []string{"10.0.0.7"}}}),
+			closed: make(chan *nodeapi.ClosedRequest, 1)})
+	})
+	s := newService(inner, socket, "1")
+	defer s.Close(t.Context())
+	rules := make(chan []netip.Addr, 8)
+	s.ClosesBy(func(_ string, r gate.Rules) error { rules <- r.Callers; return nil })
+	if _, err := s.Create(t.Context(), &taskAPI.CreateTaskRequest{ID: "a", Bundle: bundle(t, fmt.Sprintf(`{"process":{},"linux":{"namespaces":[{"type":"network","path":%q}]}}`, network))}); err != nil {
+		t.Fatal(err)
+	}
+	want := func(callers ...string) {
+		t.Helper()
+		got := <-rules
+		slices.SortFunc(got, netip.Addr.Compare)
+		if text := fmt.Sprint(got); text != fmt.Sprint(callers) {
+			t.Errorf("asked from %s, want %v", text, callers)
+		}
+	}
+	want("10.0.0.7")
+	one := hubAt(t, socket, "10.0.0.7")
+	want("10.0.0.7")
+	hubAt(t, socket, "10.0.0.9")
+	want("10.0.0.7", "10.0.0.9")
+	if err := one.Stop(t.Context(), "a"); err != nil {
+		t.Fatal(err)
+	}
+	if r := <-inner.killed; r.ID != "a" || r.Signal != 9 || !r.All {
+		t.Errorf("killed by %v", r)
+	}
+}
+
+// hubAt has a daemon's side of streams at the socket of before, in place of an earlier one's.
+func hubAt(t *testing.T, socket, caller string) *streams.Hub {
+	t.Helper()
+	h := streams.NewHub(slog.New(slog.DiscardHandler))
+	h.Callers = []netip.Addr{netip.MustParseAddr(caller)}
+	_ = os.Remove(streams.Path(socket)) // the first one has none before it
+	serveStreams(t, socket, h)
+	return h
 }

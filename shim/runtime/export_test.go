@@ -5,6 +5,7 @@ import (
 	"net"
 
 	"github.com/headstart-mesh/headstart/shim/nodeapi/streams"
+	"github.com/headstart-mesh/headstart/shim/runtime/gate"
 )
 
 // ListensBy has endpoints listen in another way, which needs no root.
@@ -16,4 +17,4 @@ func (s *Service) ListensBy(listen func(ctx context.Context, namespace string) (
 func (s *Service) DialsBy(dials func(namespace string) streams.Dial) { s.dials = dials }
 
 // ClosesBy has networks closed in another way, which needs no root.
-func (s *Service) ClosesBy(closes func(namespace string) error) { s.closes = closes }
+func (s *Service) ClosesBy(closes func(namespace string, r gate.Rules) error) { s.closes = closes }

@@ -205,6 +205,7 @@ type runc struct {
 	options *anypb.Any
 	killing sync.Mutex // two may be killing at the same time
 	calls   []string
+	killed  chan *taskAPI.KillRequest // nil: nobody wants to know
 }
 
 func (r *runc) Create(_ context.Context, req *taskAPI.CreateTaskRequest) (*taskAPI.CreateTaskResponse, error) {
@@ -222,6 +223,9 @@ func (r *runc) Create(_ context.Context, req *taskAPI.CreateTaskRequest) (*taskA
 }
 
 func (r *runc) Kill(_ context.Context, req *taskAPI.KillRequest) (*emptypb.Empty, error) {
+	if r.killed != nil {
+		r.killed <- req
+	}
 	r.killing.Lock()
 	defer r.killing.Unlock()
 	r.calls = append(r.calls, fmt.Sprintf("signal %d to %s%s", req.Signal, req.ID, req.ExecID))

@@ -57,7 +57,10 @@ type Service struct {
 	// listens is endpoints.Listen, which takes root.
 	listens func(ctx context.Context, namespace string) (*net.TCPListener, error)
 	// closes is gate.Close, which takes root.
-	closes func(namespace string) error
+	closes func(namespace string, r gate.Rules) error
+	// gating guards what follows, and is held while rules change: closings are by the sandbox.
+	gating   sync.Mutex
+	closings map[string]closing
 	// dials is streams.In, which takes root.
 	dials func(namespace string) streams.Dial
 
@@ -89,7 +92,8 @@ func New(inner taskAPI.TTRPCTaskService, at Node, version string) *Service {
 		traces: make(map[string]*trace), pods: make(map[string]*container), jobs: make(map[string]*waiting),
 		files: make(map[string][]*os.File), served: make(map[string]*endpoint), listens: endpoints.Listen, closes: gate.Close,
 		conversations: make(map[string]*conversation), listeners: make(map[string]*notify.Listener), dials: streams.In,
-		starts: make(chan func()), closed: closed, close: sync.OnceFunc(func() { close(closed) })}
+		closings: make(map[string]closing),
+		starts:   make(chan func()), closed: closed, close: sync.OnceFunc(func() { close(closed) })}
 }
 
 // RegisterTTRPC serves the task API as containerd 2 and as containerd 1 call it.
@@ -314,6 +318,7 @@ func (s *Service) expectEnd(id string, of spec.Facts) {
 // away learns it from the control plane, by the pod's end.
 func (s *Service) gone(id string) {
 	s.unnotify(id)
+	s.forgetClosing(id)
 	s.mu.Lock()
 	end := s.leaveEndpoints(id)
 	s.leaveConversation(id)

@@ -3,6 +3,7 @@ package runtime
 import (
 	"context"
 	"errors"
+	"net/netip"
 	goruntime "runtime"
 
 	taskAPI "github.com/containerd/containerd/api/runtime/task/v3"
@@ -38,6 +39,8 @@ func (s *Service) converse(id string, b *bundle, d *nodeapi.DescribeResponse) *s
 	if c == nil {
 		keeping, stop := context.WithCancel(context.Background())
 		c = &conversation{shim: streams.NewShim(sandbox, dial, listen), stop: stop, containers: map[string]bool{}}
+		c.shim.Callers = func(callers []netip.Addr) { s.admit(sandbox, callers) }
+		c.shim.Stop = func() { s.stop(sandbox) }
 		s.conversations[sandbox] = c
 		s.background.Go(func() { c.shim.Keep(keeping, streams.Path(s.node.Socket)) })
 	}

@@ -62,6 +62,8 @@ type Kubelet struct {
 	connected   News
 	// expected are the first requests of pods that are not known yet.
 	expected map[string]expectation
+	// gated are the containers whose programs an earlier daemon has had work before their turn, by pod: they are to be replaced.
+	gated map[string]string
 }
 
 // OpenKubelet returns the set without pods, until Instances says which there are. functions
@@ -73,7 +75,7 @@ func OpenKubelet(c Config, functions func(name string) *nodeapi.Function) (*Kube
 	}
 	k := &Kubelet{
 		Set: s, functions: functions, pods: map[string]*pod{}, jobs: map[string]*nodeapi.Job{},
-		expected: map[string]expectation{},
+		expected: map[string]expectation{}, gated: map[string]string{},
 	}
 	s.runtime = k
 	if err := k.adopt(); err != nil {
@@ -96,15 +98,26 @@ func (k *Kubelet) adopt() error {
 	}
 	for _, dir := range all {
 		id, err := k.tree.idOf(dir.Name())
+		if container := k.noted(id); err == nil && container != "" {
+			k.gated[id] = container
+			continue
+		}
 		if err == nil {
-			_, err = k.bring(k.podSandbox(id, k.SaysJob(id), true))
+			err = k.again(id)
 		}
 		// An earlier version notes no id where it has no sockets.
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			k.config.Log.Warn("a pod goes without what it had", "directory", dir.Name(), "error", err)
 		}
 	}
+	k.adoptGated()
 	return nil
+}
+
+// again brings a pod that runs what it needs.
+func (k *Kubelet) again(id string) error {
+	_, err := k.bring(k.podSandbox(id, k.SaysJob(id), true))
+	return err
 }
 
 // podSandbox is a pod's, for providers.
@@ -119,11 +132,14 @@ func (k *Kubelet) podSandbox(id string, job, runs bool) Sandbox {
 	return sb
 }
 
-// replace leaves the pod to the kubelet.
-func (k *Kubelet) replace(string) {}
-
 // Instances replaces the pods that the node has.
 func (k *Kubelet) Instances(m *nodeapi.Instances) {
+	var open []*pod
+	defer func() {
+		for _, p := range open {
+			k.notClosed(p.function, p.open)
+		}
+	}()
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	now := make(map[string]*pod, len(m.GetInstances()))
@@ -134,6 +150,9 @@ func (k *Kubelet) Instances(m *nodeapi.Instances) {
 		}
 		now[status.GetId()] = p
 		p.update(status)
+		if k.isOpen(p) {
+			open = append(open, p)
+		}
 		k.serve(p.instance)
 		k.probe(p)
 	}
@@ -292,11 +311,13 @@ func (k *Kubelet) enter(ctx context.Context, r *nodeapi.DescribeRequest) (*needs
 		return nil, "", status.Error(codes.Internal, err.Error())
 	}
 	traceparent, job := k.entered(id)
+	k.remade(id, r.GetPod().GetContainer())
 	sb := k.podSandbox(id, job || r.GetJob(), false)
 	sb.S3 = r.GetS3()
 	if r.GetConnections() {
 		sb.Connections = k.connectionsOf(ctx, id, r.GetPod().GetContainer())
 	}
+	sb.Gate = k.gateOf(id, r.GetPod().GetContainer(), sb)
 	n, err := k.bring(sb)
 	if err != nil {
 		return nil, "", status.Error(codes.Internal, err.Error())

@@ -13,7 +13,6 @@ import (
 
 	"github.com/headstart-mesh/headstart/filters/filterapi"
 	"github.com/headstart-mesh/headstart/shim/nodeapi"
-	"github.com/headstart-mesh/headstart/shim/nodeapi/destinations"
 	"github.com/headstart-mesh/headstart/shim/nodeapi/tracing"
 	"github.com/headstart-mesh/headstart/shim/problem"
 	"github.com/headstart-mesh/headstart/shim/readiness"
@@ -102,16 +101,12 @@ func (l *Local) create(ctx context.Context, in *run, m *nodeapi.StartInstance) (
 	}
 	sb := sandboxOf(in.id, in.function, in.job, false)
 	sb.S3, sb.Connections = f.GetS3(), m.GetConnections()
-	switch {
-	case !f.GetRunsAhead():
-	case f.TakesInput():
-		l.notClosed(in.function, "its inputs are objects of a store, which may be others when its turn comes")
-	case f.GetS3() != "":
-		l.notClosed(in.function, "it has S3 on the node, by which others would see what it does")
-	case !destinations.Unseen(m.GetConnections()):
-		l.notClosed(in.function, "it is given connections, by which others would see what it does")
-	default:
-		sb.RunsAhead = true
+	if f.GetRunsAhead() {
+		if why := opens(f, f.GetS3(), m.GetConnections()); why != "" {
+			l.notClosed(in.function, why)
+		} else {
+			sb.Gate = &nodeapi.Gate{Port: uint32(in.port)}
+		}
 	}
 	n, err := l.bring(sb)
 	if err != nil {

@@ -61,6 +61,9 @@ type run struct {
 	words []string // the node's, of a sandbox that could not be made; its life's only
 }
 
+// closed notes nothing: what a later daemon has to know is noted when the sandbox is ready.
+func (l *Local) closed(*instance, string) {}
+
 // OpenLocal returns the set with the sandboxes that run already. report may be called before
 // OpenLocal returns. The caller has to Close the set.
 func OpenLocal(

@@ -35,8 +35,8 @@ type Need struct {
 	// Streams: its shim dials and joins streams for the daemon. Connect: it also asks the daemon about the program's
 	// connections.
 	Streams, Connect bool
-	// Closed: nothing is to leave the sandbox but answers.
-	Closed bool
+	// Gate is how the sandbox is to be closed; nil: it is not.
+	Gate *nodeapi.Gate
 	// Traceparent is the trace that the sandbox's making belongs to, if the runtime knows none.
 	Traceparent string
 	Wait        Wait
@@ -91,8 +91,8 @@ type Sandbox struct {
 	// Connections are what the container that is being made is to be connected to; nil: nothing. They are not known of one
 	// that runs when the daemon starts.
 	Connections *nodeapi.Connections
-	// RunsAhead: its program may work on requests before their turn.
-	RunsAhead bool
+	// Gate is set if its program may work on requests before their turn: the sandbox is closed for that.
+	Gate *nodeapi.Gate
 	// Inputs is where it sees inputs.
 	Inputs *staging.Dir
 
@@ -172,7 +172,10 @@ func (n *needs) describe(traceparent, otlp string) *nodeapi.DescribeResponse {
 		for _, e := range need.Endpoints {
 			d.Endpoints = append(d.Endpoints, proto.CloneOf(e))
 		}
-		d.Streams, d.Connect, d.Closed = d.Streams || need.Streams, d.Connect || need.Connect, d.Closed || need.Closed
+		d.Streams, d.Connect = d.Streams || need.Streams, d.Connect || need.Connect
+		if need.Gate != nil {
+			d.Gate = need.Gate
+		}
 	}
 	for _, own := range n.descriptors() {
 		d.Descriptors = append(d.Descriptors, own.Name)

@@ -22,6 +22,13 @@ type pod struct {
 	phase  nodeapi.Phase
 	probed bool // this node found it ready
 
+	// gate is how its sandbox is to be closed, nil for that of another function.
+	gate *nodeapi.Gate
+	// toldOpen: its owner has heard why that is not.
+	toldOpen bool
+	// held is the container that is to be made again before the pod takes requests; empty: none.
+	held string
+
 	waiters int
 	probing *probing // nil: no probe runs
 
@@ -37,7 +44,7 @@ type probing struct{ stop context.CancelFunc }
 
 // newPod makes a pod known; the caller holds mu.
 func (k *Kubelet) newPod(s *nodeapi.InstanceStatus) *pod {
-	p := &pod{instance: k.add(s.GetId(), s.GetFunction()), began: time.Now()}
+	p := &pod{instance: k.add(s.GetId(), s.GetFunction()), began: time.Now(), held: k.gated[s.GetId()]}
 	if e, ok := k.expected[s.GetId()]; ok {
 		p.waited, p.request = e.at, e.request
 		delete(k.expected, s.GetId())
@@ -80,6 +87,7 @@ func (k *Kubelet) expect(id string, request trace.SpanContext) {
 // somewhere else, has to be found ready again.
 func (p *pod) update(s *nodeapi.InstanceStatus) {
 	at := Endpoint{Address: address(s.GetAddress()), MeshSNI: s.GetMeshSni()}
+	p.gate = s.GetGate()
 	fell := p.phase == nodeapi.Phase_PHASE_READY && s.GetPhase() != nodeapi.Phase_PHASE_READY
 	if at != p.at || fell {
 		p.probed = false
@@ -113,7 +121,7 @@ func (p *pod) fail(why *problem.Problem) {
 
 // notify wakes those who wait, and tells the spans of a cold start that is over.
 func (p *pod) notify() {
-	p.ready = p.at.Address.IsValid() && (p.probed || p.phase == nodeapi.Phase_PHASE_READY)
+	p.ready = p.at.Address.IsValid() && p.held == "" && (p.probed || p.phase == nodeapi.Phase_PHASE_READY)
 	if p.ready {
 		p.tell()
 	}
@@ -153,7 +161,7 @@ func (k *Kubelet) awaited(ctx context.Context, id string) (done func()) {
 // platform. The caller holds mu.
 func (k *Kubelet) probe(p *pod) {
 	f := k.functions(p.function)
-	if p.probing != nil || p.waiters == 0 || p.ready || p.failure != nil || !p.at.Address.IsValid() ||
+	if p.probing != nil || p.waiters == 0 || p.ready || p.held != "" || p.failure != nil || !p.at.Address.IsValid() ||
 		f == nil || f.GetPlatformReadiness() || p.at.MeshSNI != "" || k.ctx.Err() != nil {
 		return
 	}

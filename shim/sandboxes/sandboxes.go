@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
+	"net/netip"
 	"slices"
 	"sync"
 	"time"
@@ -15,9 +16,11 @@ import (
 	"go.opentelemetry.io/otel"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/headstart-mesh/headstart/filters/filterapi"
 	"github.com/headstart-mesh/headstart/shim/nodeapi"
+	"github.com/headstart-mesh/headstart/shim/nodeapi/destinations"
 	"github.com/headstart-mesh/headstart/shim/nodeapi/tracing"
 	"github.com/headstart-mesh/headstart/shim/problem"
 	"github.com/headstart-mesh/headstart/shim/staging"
@@ -52,6 +55,12 @@ type Config struct {
 	Succeeds bool
 	// OTLP is the gRPC target for the spans of the shims, empty for none.
 	OTLP string
+	// Callers are the daemon's addresses, where those are not the node's own.
+	Callers []netip.Addr
+	// Stop has a shim end the program of a pod for which it has closed the sandbox.
+	Stop func(ctx context.Context, sandbox string) error
+	// Alone is closed when no other daemon has sandboxes any more; nil: none had.
+	Alone <-chan struct{}
 	// Event tells the operator something; nil: nobody wants to know.
 	Event func(*nodeapi.Event)
 	Log   *slog.Logger
@@ -72,8 +81,11 @@ type runtime interface {
 	left(*nodeapi.GoneRequest) error
 	// awaited is told that a request waits for an instance, until done is called.
 	awaited(ctx context.Context, id string) (done func())
-	// replace ends an instance that takes no more requests, if it can.
+	// replace ends the program of an instance that takes no more requests.
 	replace(id string)
+	// closed is told that the sandbox of a container is closed, or that it is not. Its program has not started. The caller holds the
+	// set's mu.
+	closed(in *instance, container string)
 }
 
 // Set holds the node's sandboxes and answers their shims (nodeapi.SandboxesServer).
@@ -114,8 +126,9 @@ type instance struct {
 	changed News
 	// withdrawn: it takes no requests but those that are bound to it.
 	withdrawn bool
-	// closed: nothing leaves the sandbox but answers.
+	// closed: nothing leaves the sandbox but answers. open is why not, in words for its owner; empty: nobody has said.
 	closed bool
+	open   string
 }
 
 type departure struct {
@@ -173,7 +186,7 @@ func (s *Set) bring(sb Sandbox) (*needs, error) {
 		return nil, err
 	}
 	sb.tree, sb.Inputs = s.tree, inputs
-	n := &needs{sandbox: sb.ID, all: []Need{s.tree.need(sb.ID), {Closed: sb.RunsAhead}}}
+	n := &needs{sandbox: sb.ID, all: []Need{s.tree.need(sb.ID), s.gate(sb)}}
 	for _, p := range s.config.Providers {
 		need, err := p.Bring(sb)
 		switch {
@@ -242,7 +255,7 @@ func (s *Set) Withdraw(id string) {
 	}
 }
 
-// Replace has an instance take no more requests, and ends it if the runtime can: its program cannot be had back.
+// Replace has an instance take no more requests, and its program end: that cannot be had back.
 func (s *Set) Replace(id string) {
 	s.Withdraw(id)
 	s.runtime.replace(id)
@@ -369,7 +382,8 @@ func (s *Set) Closed(_ context.Context, r *nodeapi.ClosedRequest) (*nodeapi.Clos
 	s.mu.Lock()
 	in := s.instances[id]
 	if in != nil {
-		in.closed = r.GetOpen() == ""
+		in.closed, in.open = r.GetOpen() == "", r.GetOpen()
+		s.runtime.closed(in, r.GetPod().GetContainer())
 	}
 	s.mu.Unlock()
 	switch {
@@ -381,6 +395,31 @@ func (s *Set) Closed(_ context.Context, r *nodeapi.ClosedRequest) (*nodeapi.Clos
 	return &nodeapi.ClosedResponse{}, nil
 }
 
+// gate is the need of a sandbox that is to be closed. The shim keeps in touch where the daemon cannot end programs by itself.
+func (s *Set) gate(sb Sandbox) Need {
+	if sb.Gate == nil {
+		return Need{}
+	}
+	g := proto.CloneOf(sb.Gate)
+	for _, from := range s.config.Callers {
+		g.Callers = append(g.Callers, from.String())
+	}
+	return Need{Gate: g, Streams: g.GetContainer() != ""}
+}
+
+// opens is why nobody closes a sandbox of a function, in words for its owner; empty: it can be closed.
+func opens(f *nodeapi.Function, s3 string, c *nodeapi.Connections) string {
+	switch {
+	case f.TakesInput():
+		return "its inputs are objects of a store, which may be others when its turn comes"
+	case s3 != "":
+		return "it has S3 on the node, by which others would see what it does"
+	case !destinations.Unseen(c):
+		return "it is given connections, by which others would see what it does"
+	}
+	return ""
+}
+
 // notClosed tells the operator why a function works on requests in their turn only.
 func (s *Set) notClosed(function, why string) {
 	if s.config.Event != nil {
@@ -389,12 +428,25 @@ func (s *Set) notClosed(function, why string) {
 	}
 }
 
-// IsClosed tells whether nothing leaves an instance's sandbox but answers.
+// IsClosed tells whether nothing leaves an instance's sandbox but answers, and no other daemon has requests for it.
 func (s *Set) IsClosed(id string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	in := s.instances[id]
-	return in != nil && in.closed
+	return in != nil && in.closed && s.alone()
+}
+
+// alone tells whether no other daemon has the sandboxes.
+func (s *Set) alone() bool {
+	if s.config.Alone == nil {
+		return true
+	}
+	select {
+	case <-s.config.Alone:
+		return true
+	default:
+		return false
+	}
 }
 
 // unmet says of a need that it cannot be had.

@@ -26,6 +26,7 @@ type instance struct {
 	ready   bool            // also if it is withdrawn
 	ending  bool            // it has been told to end
 	mirror  bool            // the node itself can have made it
+	gate    *gate           // nil: the function does not run ahead
 }
 
 // podID is an instance's id: the pod as the kubelet names its log directory.
@@ -155,6 +156,9 @@ func (p *Platform) instanceOf(f *function, pod *object.Pod) *instance {
 	if pod.MeshTLS {
 		in.MeshSNI = fmt.Sprintf("outbound_.%d_._.%s", f.ServicePort, f.Service)
 	}
+	if f.Policy.RunsAhead {
+		in.gate = p.gateOf(f, pod)
+	}
 	switch {
 	case pod.Terminating() || f.workload != nil && p.withdrawn(f.workload, string(pod.UID)):
 		in.Phase = platform.Stopping
@@ -179,11 +183,15 @@ func (p *Platform) withdrawn(w *workload, uid string) bool {
 
 // address is where the pod takes the function's requests, if that is known.
 func address(pod *object.Pod, target intstr.IntOrString) netip.AddrPort {
-	port := target.IntVal
+	return addressOf(pod.IP, portOf(pod, target))
+}
+
+// portOf is the port in the pod that a Service means; 0: the pod has none of that name.
+func portOf(pod *object.Pod, target intstr.IntOrString) int32 {
 	if target.Type == intstr.String {
-		port = pod.Ports[target.StrVal]
+		return pod.Ports[target.StrVal]
 	}
-	return addressOf(pod.IP, port)
+	return target.IntVal
 }
 
 // addressOf is zero unless both are known.

@@ -16,9 +16,6 @@ import (
 )
 
 const (
-	// runtimeClass is that of the pods whose containers our shim starts. In others nothing
-	// could appear.
-	runtimeClass = "headstart"
 	// reasonRefused is said of annotations that came past the admission policy.
 	reasonRefused = "AnnotationsRefused"
 )
@@ -58,7 +55,7 @@ func (p *Platform) noteOwn(before, now *object.Pod) {
 	}
 	old, known := p.own[id]
 	var next placed
-	if now != nil && !now.Ended && now.Node != "" && now.RuntimeClass == runtimeClass {
+	if now != nil && !now.Ended && now.Node != "" && now.RuntimeClass == object.RuntimeClass {
 		next = p.ownOf(now)
 	}
 	if next.none() {

@@ -74,7 +74,7 @@ func Message(f platform.Function) *nodeapi.Function {
 		PlatformReadiness: f.PlatformReadiness, RequestTimeout: durationpb.New(f.RequestTimeout), Http2: f.HTTP2,
 	}
 	f.Policy.Tell(m)
-	m.Workflow = f.Runs()
+	m.Workflow, m.OneAtATime, m.RunsAhead, m.Revision = f.Runs(), f.OneAtATime, f.Policy.RunsAhead, f.Template
 	return m
 }
 
@@ -102,6 +102,9 @@ func (in *instance) message() *nodeapi.InstanceStatus {
 	}
 	if in.Address.IsValid() {
 		s.Address = in.Address.String()
+	}
+	if in.gate != nil {
+		s.Gate = &nodeapi.Gate{Container: in.gate.container, Port: uint32(in.gate.port), Sidecar: in.gate.sidecar, Open: in.gate.open}
 	}
 	switch {
 	case in.ending:

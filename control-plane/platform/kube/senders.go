@@ -21,7 +21,7 @@ type senders struct {
 // noteSender counts a pod that has come, by 1, or gone, by -1; mu is held. Who has taken a node over can
 // make mirror pods there, of any namespace, and no others.
 func (p *Platform) noteSender(pod *object.Pod, by int) {
-	if pod == nil || pod.Node == "" || pod.Ended || pod.Mirror || !pod.Gateway && pod.RuntimeClass != runtimeClass {
+	if pod == nil || pod.Node == "" || pod.Ended || pod.Mirror || !pod.Gateway && pod.RuntimeClass != object.RuntimeClass {
 		return
 	}
 	s := p.senders[pod.Node]
@@ -32,7 +32,7 @@ func (p *Platform) noteSender(pod *object.Pod, by int) {
 	if pod.Gateway {
 		s.gateways += by
 	}
-	if pod.RuntimeClass == runtimeClass {
+	if pod.RuntimeClass == object.RuntimeClass {
 		if s.callers[pod.Namespace] += by; s.callers[pod.Namespace] == 0 {
 			delete(s.callers, pod.Namespace)
 		}

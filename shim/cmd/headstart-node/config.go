@@ -270,6 +270,15 @@ func (c config) register(process string) *nodeapi.Register {
 	return r
 }
 
+// callers are where programs are asked from, where that is a pod's own address and not the node's.
+func (c config) callers() []netip.Addr {
+	at, err := netip.ParseAddrPort(c.peerListen)
+	if err != nil || c.platform != platformKubernetes {
+		return nil
+	}
+	return []netip.Addr{at.Addr().Unmap()}
+}
+
 // gatewayAddress is where the node's own gateway takes requests: on all of the node's addresses, of
 // which the others know one.
 func (c config) gatewayAddress() string {

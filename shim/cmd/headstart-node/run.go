@@ -151,9 +151,13 @@ func run(ctx context.Context, c config) (err error) {
 		Store: func(ctx context.Context, sandbox, file string, to source.Reference, header http.Header) (string, error) {
 			return s3.Store(ctx, sandbox, file, to, header)
 		},
-		Job:     func(ctx context.Context, sandbox string) error { return platform.awaitJob(ctx, sandbox) },
-		Caller:  func(sandbox string) string { return platform.sandboxes.Function(sandbox) },
-		Late:    func(sandbox string) { workflows.Late(functions.Lookup(platform.sandboxes.Function(sandbox))) },
+		Job:    func(ctx context.Context, sandbox string) error { return platform.awaitJob(ctx, sandbox) },
+		Caller: func(sandbox string) string { return platform.sandboxes.Function(sandbox) },
+		Late: func(sandbox string) {
+			if platform.sandboxes.IsClosed(sandbox) { // else another daemon may know what it works on
+				workflows.Late(functions.Lookup(platform.sandboxes.Function(sandbox)))
+			}
+		},
 		Metrics: functionapi.NewMetrics(registry), Log: log})
 	volumes := volume.New(versions, registry, log)
 	defer volumes.Close()
@@ -165,6 +169,7 @@ func run(ctx context.Context, c config) (err error) {
 		Learned: c.state("s3-learned.json"), Metrics: s3proxy.NewMetrics(registry), Log: log})
 	defer s3.Close()
 	joins := streams.NewHub(log)
+	joins.Callers = c.callers()
 	ahead := databuffer.New(databuffer.Config{Current: sockets.Current, Turn: sockets.Turn, Works: sockets.Works, Dir: c.state("redis"),
 		Metrics: databuffer.NewMetrics(registry), Log: log})
 	defer ahead.Close()
@@ -185,6 +190,7 @@ func run(ctx context.Context, c config) (err error) {
 		uplink: up, jobs: jobs, registry: registry,
 		sandboxes: sandboxes.Config{Dir: c.state("instances"), Memory: kept.Memory, Succeeds: kept.Succeeds,
 			Providers: []sandboxes.Provider{sockets, s3, connected}, Jobs: jobs, Volumes: volumes,
+			Callers: c.callers(), Stop: joins.Stop, Alone: kept.Alone,
 			OTLP: c.shimsOTLP(), Event: up.Event, Log: log}, log: log})
 	if err != nil {
 		return err

@@ -35,6 +35,8 @@ type Hub struct {
 	// Rekeyed hears that joined streams have ended, since the server has changed its TLS keys. It is set before Serve;
 	// nil: nobody hears.
 	Rekeyed func()
+	// Callers are where the daemon asks programs from, where that is not the node itself. They are set before Serve.
+	Callers []netip.Addr
 
 	log *slog.Logger
 
@@ -108,6 +110,13 @@ func (h *Hub) enter(sandbox string, c *conversation) {
 		_ = before.conn.Close() // its shim has given it up
 	}
 	h.shims[sandbox] = c
+	if len(h.Callers) > 0 {
+		callers := make([]string, len(h.Callers))
+		for i, a := range h.Callers {
+			callers[i] = a.String()
+		}
+		_ = c.send(parcel{message: message{Callers: &callers}}) // else the conversation is over
+	}
 	if targets := h.targets[sandbox]; len(targets) > 0 {
 		_ = c.send(parcel{message: message{Targets: text(targets)}}) // else the conversation is over
 	}
@@ -153,6 +162,18 @@ func (h *Hub) Targets(sandbox string, all []netip.AddrPort) {
 	if c := h.shims[sandbox]; c != nil {
 		_ = c.send(parcel{message: message{Targets: text(all)}}) // else the conversation is over
 	}
+}
+
+// Stop has a sandbox's shim end the program of the container whose network it has closed. It waits for the shim until ctx ends.
+func (h *Hub) Stop(ctx context.Context, sandbox string) error {
+	c, err := h.shim(ctx, sandbox)
+	if err == nil {
+		err = c.send(parcel{message: message{Stop: true}})
+	}
+	if err != nil {
+		return fmt.Errorf("ending a sandbox's program: %w", err)
+	}
+	return nil
 }
 
 // Dial has a sandbox's shim connect to an address in the sandbox's network. It waits for the shim until ctx ends.

@@ -4,9 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"net/netip"
 	"os"
+	"slices"
 	"sync"
 	"time"
 
@@ -20,6 +22,8 @@ const (
 	// lastBytes is how long joined streams have when the sandbox ends: their program has, and its last bytes are on
 	// their way.
 	lastBytes = time.Second
+	// callersLimit is how many addresses a daemon may ask from: those of a pod.
+	callersLimit = 8
 	// whyLimit bounds the words of a lapse, in bytes: runc may say much.
 	whyLimit = 512
 )
@@ -32,12 +36,18 @@ const lookAgain = 500 * time.Millisecond
 
 // Shim is a sandbox's side.
 type Shim struct {
+	// Callers hears from which addresses all daemons that are there ask the sandbox's program. It is set before Keep; nil: nobody hears.
+	Callers func([]netip.Addr)
+	// Stop ends the sandbox's program. It is set before Keep; nil: nothing does.
+	Stop func()
+
 	sandbox string
 	dial    Dial
 	listen  Listen
 
 	mu      sync.Mutex
-	daemon  *conversation              // with the newest one; nil: it is away
+	daemon  *conversation // with the newest one; nil: it is away
+	callers map[*conversation][]netip.Addr
 	targets map[netip.AddrPort]*target // that daemon's, by their addresses and by those of their listeners
 	places  map[netip.AddrPort]*target // the last daemon's: programs stay connected to the listeners
 	lapse   message
@@ -51,7 +61,8 @@ type Shim struct {
 // NewShim returns the side of a sandbox whose network dial dials in, and listen listens in; nil: its programs connect on
 // their own.
 func NewShim(sandbox string, dial Dial, listen Listen) *Shim {
-	return &Shim{sandbox: sandbox, dial: dial, listen: listen, pairs: map[*pair]bool{}, places: map[netip.AddrPort]*target{}}
+	return &Shim{sandbox: sandbox, dial: dial, listen: listen, pairs: map[*pair]bool{}, places: map[netip.AddrPort]*target{},
+		callers: map[*conversation][]netip.Addr{}}
 }
 
 // Keep converses with the daemon at a socket, and with the one after that, until ctx ends. Then it ends the streams,
@@ -136,6 +147,7 @@ func (s *Shim) converse(ctx context.Context, socket string) error {
 		if s.daemon == c {
 			s.turn(nil)
 		}
+		delete(s.callers, c)
 	}()
 	return c.run(ctx)
 }
@@ -160,6 +172,12 @@ func (s *Shim) Lapse(reason, why string) {
 }
 
 func (s *Shim) hear(c *conversation, m message) {
+	switch {
+	case m.Callers != nil && s.Callers != nil && len(*m.Callers) <= callersLimit:
+		s.call(c, *m.Callers)
+	case m.Stop && s.Stop != nil:
+		s.Stop()
+	}
 	if m.Targets == nil || len(*m.Targets) > TargetsLimit || s.listen == nil {
 		return
 	}
@@ -189,6 +207,20 @@ func (s *Shim) hear(c *conversation, m message) {
 			})
 		}
 	}
+}
+
+// call has the sandbox hear of a daemon's addresses, with those of the one that it follows. Those of one that has gone count until
+// another one is there.
+func (s *Shim) call(c *conversation, from []string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.callers[c] = nil
+	for _, a := range from {
+		if at, err := netip.ParseAddr(a); err == nil {
+			s.callers[c] = append(s.callers[c], at.Unmap())
+		}
+	}
+	s.Callers(slices.Concat(slices.Collect(maps.Values(s.callers))...))
 }
 
 func (s *Shim) answer(ctx context.Context, question parcel) (answer parcel, sent func(error)) {

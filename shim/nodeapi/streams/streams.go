@@ -68,6 +68,10 @@ type message struct {
 	Targets *[]string `json:"targets,omitempty"`
 	// Lapse is why the shim does not ask of any.
 	Lapse string `json:"lapse,omitempty"`
+	// Callers are the addresses from which this daemon asks the sandbox's program.
+	Callers *[]string `json:"callers,omitempty"`
+	// Stop: the shim is to end the program of the container whose network it has closed.
+	Stop bool `json:"stop,omitempty"`
 	// Rekeyed: joined streams have ended, since the server has changed its TLS keys.
 	Rekeyed bool `json:"rekeyed,omitempty"`
 }

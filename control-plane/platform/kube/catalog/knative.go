@@ -69,6 +69,11 @@ func (n *reading) knative(s *object.KnativeService) {
 		n.problems = append(n.problems, Problem{Function: f.Name, Knative: true, Reason: reasonScaleToZeroNoEffect, Field: policy.KeyScaleToZero,
 			Message: policy.KeyScaleToZero + " has no effect: Knative scales the function; remove it, and see autoscaling.knative.dev/window"})
 	}
+	if f.Policy.RunsAhead {
+		f.Policy.RunsAhead = false
+		n.problems = append(n.problems, Problem{Function: f.Name, Knative: true, Reason: reasonSandboxNotClosed, Field: policy.KeySpeculation,
+			Message: "the function works on requests in their turn only: Knative's activator sends it requests by itself; use a Deployment and a Service for a function that is to run ahead"})
+	}
 	n.functions = append(n.functions, f)
 }
 

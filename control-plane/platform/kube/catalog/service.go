@@ -54,12 +54,15 @@ func (n *reading) service(s *object.Service) {
 	}
 	hosts := n.hosts(s.Name)
 	f := &Function{Selector: s.Selector, Target: port.TargetPort, Function: platform.Function{
-		Name: of.name, Hosts: hosts, Service: hosts[0], ServicePort: port.Port, HTTP2: saysHTTP2(port), RequestTimeout: requestTimeout, Policy: p}}
+		Name: of.name, Hosts: hosts, Service: hosts[0], ServicePort: port.Port, HTTP2: saysHTTP2(port), RequestTimeout: requestTimeout, Policy: p, OneAtATime: p.RunsAhead}}
 	if f.Target.IntVal == 0 && f.Target.StrVal == "" {
 		f.Target.IntVal = port.Port // Kubernetes' default
 	}
 	_, f.ScalesToZero = s.Annotations[policy.KeyScaleToZero]
 	if n.findWorkload(of, f) {
+		if f.OneAtATime && f.Workload != nil {
+			f.Template = f.Workload.Template.Digest
+		}
 		n.functions = append(n.functions, f)
 	}
 }
@@ -72,6 +75,7 @@ const (
 	reasonWorkloadAmbiguous    = "WorkloadAmbiguous"
 	reasonTrafficSplit         = "TrafficSplit"
 	reasonScaleToZeroNoEffect  = "ScaleToZeroNoEffect"
+	reasonSandboxNotClosed     = "SandboxNotClosed"
 	messageNoPods              = "annotations headstart.dev/ on a Service %s have no effect, as it has no pods of its own; put them on the Service that selects the pods, or remove them"
 	messageNamespaceNotAllowed = "the operator has functions in other namespaces only, and Headstart neither scales nor routes here; remove the annotations headstart.dev/, or ask the operator to add %q to the chart's namespaces"
 	messageStoreNotGrantedTail = "the operator grants it to other namespaces only; use another store, or ask the operator to add %q to the store's namespaces"

@@ -18,6 +18,8 @@ const (
 	// mutual TLS.
 	tlsMode      = "security.istio.io/tlsMode"
 	tlsModeIstio = "istio"
+	// RuntimeClass is that of the pods whose containers Headstart's shim starts. In others nothing could appear.
+	RuntimeClass = "headstart"
 	// gatewayDir is what manifests/istio mounts into gateways.
 	gatewayDir = "/run/headstart/gateway"
 )
@@ -39,7 +41,7 @@ type Pod struct {
 	RuntimeClass string
 	// Ports are the named ports of its containers.
 	Ports map[string]int32
-	// Containers are all but the init containers, with their ports; kept of pods with connections alone.
+	// Containers are all that run on, with their ports; kept of pods that Headstart's shim starts.
 	Containers []Container
 	// Main is the name of the container that the pod is about: the first, unless the pod says which.
 	Main string
@@ -65,13 +67,13 @@ func PodOf(o any) (*Pod, error) {
 			MeshTLS: p.Labels[tlsMode] == tlsModeIstio, Failure: failureOf(&p.Status)}
 		kept.Labels, kept.CreationTimestamp, kept.DeletionTimestamp = p.Labels, p.CreationTimestamp, p.DeletionTimestamp
 		kept.Annotations = annotations(p.Annotations)
-		if kept.Annotations[filterapi.AnnotationConnections] != "" {
-			kept.Containers, kept.Main = containersOf(p)
-		}
 		kept.Gateway = slices.ContainsFunc(p.Spec.Volumes, hasGatewayDir)
 		_, kept.Mirror = p.Annotations[corev1.MirrorPodAnnotationKey]
 		if p.Spec.RuntimeClassName != nil {
 			kept.RuntimeClass = *p.Spec.RuntimeClassName
+		}
+		if kept.RuntimeClass == RuntimeClass || kept.Annotations[filterapi.AnnotationConnections] != "" {
+			kept.Containers, kept.Main = containersOf(p)
 		}
 		for _, c := range p.Status.Conditions {
 			switch {
@@ -105,6 +107,11 @@ func containersOf(p *corev1.Pod) (all []Container, main string) {
 			main = c.Name
 		}
 		all = append(all, Container{Name: c.Name, Ports: c.Ports})
+	}
+	for _, c := range p.Spec.InitContainers {
+		if runsOn(&c) {
+			all = append(all, Container{Name: c.Name, Ports: c.Ports})
+		}
 	}
 	return all, main
 }

@@ -1,6 +1,9 @@
 package object
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
 	appsv1 "k8s.io/api/apps/v1"
 	autoscalingv2 "k8s.io/api/autoscaling/v2"
 	corev1 "k8s.io/api/core/v1"
@@ -32,6 +35,8 @@ type Template struct {
 	Containers   []Container // the sidecars among the init containers included
 	// Gated: something outside the pod decides on its readiness, too.
 	Gated bool
+	// Digest is of all that the template says.
+	Digest string
 }
 
 // Container is one container of a pod.
@@ -71,15 +76,24 @@ func replicas(n *int32) int32 {
 
 func templateOf(spec *corev1.PodSpec) Template {
 	t := Template{NodeSelector: spec.NodeSelector, Gated: len(spec.ReadinessGates) > 0}
+	if b, err := json.Marshal(spec); err == nil { // what came as JSON can be JSON again
+		sum := sha256.Sum256(b)
+		t.Digest = hex.EncodeToString(sum[:])
+	}
 	for _, c := range spec.Containers {
 		t.Containers = append(t.Containers, containerOf(&c))
 	}
 	for _, c := range spec.InitContainers {
-		if c.RestartPolicy != nil && *c.RestartPolicy == corev1.ContainerRestartPolicyAlways {
+		if runsOn(&c) {
 			t.Containers = append(t.Containers, containerOf(&c))
 		}
 	}
 	return t
+}
+
+// runsOn tells whether an init container is a sidecar.
+func runsOn(c *corev1.Container) bool {
+	return c.RestartPolicy != nil && *c.RestartPolicy == corev1.ContainerRestartPolicyAlways
 }
 
 func containerOf(c *corev1.Container) Container {
