@@ -30,6 +30,8 @@ func destinations() (string, error) {
 			"postgres": map[string]any{"address": "database." + d.namespace + ".svc.cluster.local:5432", "user": "orders",
 				"credentialsSecret": "database"}})
 	}
+	list = append(list, map[string]any{"name": "sessions", "namespaces": []string{plain, strict}, "origin": "node",
+		"redis": map[string]any{"address": redisHost + ":6379"}})
 	b, err := json.Marshal(list)
 	return "destinations=" + string(b), err
 }

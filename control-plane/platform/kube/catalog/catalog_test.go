@@ -261,6 +261,7 @@ func TestKnativeServices(t *testing.T) {
 		{"two targets, one revision", service(map[string]string{policy.KeyInput: "s3://videos/a"}, object.Traffic{Revision: "fire-1", Percent: 60}, object.Traffic{Revision: "fire-1", Percent: 40}), public, 1, ""},
 		{"split", service(map[string]string{policy.KeyInput: "s3://videos/a"}, object.Traffic{Revision: "fire-1", Percent: 60}, object.Traffic{Revision: "fire-2", Percent: 40}), public, 0, "TrafficSplit"},
 		{"our scaling", service(idle, object.Traffic{Revision: "fire-1", Percent: 100}), public, 1, "ScaleToZeroNoEffect"},
+		{"ahead", service(map[string]string{policy.KeySpeculation: policy.SpeculationAllowed}, object.Traffic{Revision: "fire-1", Percent: 100}), public, 1, "SandboxNotClosed"},
 		{"malformed", service(map[string]string{policy.KeyInput: "videos"}, object.Traffic{Revision: "fire-1", Percent: 100}), public, 0, "AnnotationsRefused"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -270,6 +271,9 @@ func TestKnativeServices(t *testing.T) {
 			}
 			if c.reason != "" && (problems[0].Reason != c.reason || !problems[0].Knative) {
 				t.Errorf("problems %+v", problems)
+			}
+			if c.functions == 1 && (functions[0].OneAtATime || functions[0].Policy.RunsAhead) {
+				t.Errorf("the activator's requests are not counted: %+v", functions[0])
 			}
 			if c.functions == 1 && functions[0].Relay.Address != "fire-1.shop.svc.cluster.local:80" { // it has no address of its own
 				t.Errorf("relay %+v", functions[0].Relay)
