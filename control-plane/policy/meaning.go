@@ -213,7 +213,7 @@ request does not wait. The pods have ` + "`headstart.dev/s3`" + ` then, with the
 which requests, and fetch them when the next one starts an instance. For functions without an input.`
 
 	speculationMeaning = "says whether [workflows](workflows.md#running-ahead) may have the function work before its turn, on an input that was\n" +
-		"guessed. With `allowed` its sandboxes are closed, and each instance takes one request at a time. On one machine only."
+		"guessed. With `allowed` its sandboxes are closed, and each instance takes one request at a time."
 
 	readByMeaning = `says how a job's program reads its input. With ` + "`file`" + ` it starts when the file is there, complete.
 With ` + "`socket`" + ` it starts at once, finds no file, and reads the input by its [socket](socket.md#reading-an-input) while that arrives.`

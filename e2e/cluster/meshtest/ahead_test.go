@@ -73,7 +73,7 @@ spec:
         image: ` + image.Ref + `
         imagePullPolicy: Never
         command: COMMAND
-        env: [{name: PORT, value: "8080"}, {name: REDIS_URL, value: "REDIS"}]
+        env: [{name: PORT, value: "8080"}, {name: REDIS_URL, value: "STORE"}]
         ports: [{containerPort: 8080}]
         readinessProbe: {tcpSocket: {port: 8080}, periodSeconds: 1}
 ---
@@ -98,7 +98,7 @@ func (f stateful) manifest() string {
 		function += ", headstart.dev/speculation: allowed"
 	}
 	return strings.NewReplacer("NAMESPACE", f.namespace, "NAME", f.name, "NODE", f.node, "COMMAND", f.command, "PODS", pods,
-		"FUNCTION", "{"+function+"}", "REDIS", redis).Replace(aheadManifest)
+		"FUNCTION", "{"+function+"}", "STORE", redis).Replace(aheadManifest)
 }
 
 // importQuery brings the images of the programs, and of Redis.
