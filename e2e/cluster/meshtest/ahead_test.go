@@ -174,7 +174,7 @@ func TestFunctionsRunAhead(t *testing.T) {
 	}
 	through := ingressGateway(t)
 	node := kubectl(t, "-n", through.namespace, "get", "pod", through.name, "-o", "jsonpath={.spec.nodeName}")
-	const serve = `["/query", "serve"]`
+	const serve = `["/query"]`
 	slow := stateful{"ahead-slow", plain, node, serve, false}
 	inGo := stateful{"ahead-go", strict, node, serve, true}
 	inPython := stateful{"ahead-py", plain, node, `["/usr/bin/python3.11", "/query.py", "serve"]`, true}
