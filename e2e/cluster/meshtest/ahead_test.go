@@ -178,6 +178,7 @@ func TestFunctionsRunAhead(t *testing.T) {
 	slow := stateful{"ahead-slow", plain, node, serve, false}
 	inGo := stateful{"ahead-go", strict, node, serve, true}
 	inPython := stateful{"ahead-py", plain, node, `["/usr/bin/python3.11", "/query.py", "serve"]`, true}
+	apply(t, strings.ReplaceAll(gatewayManifest, "NAMESPACE", strict))
 	for _, f := range []stateful{slow, inGo, inPython} {
 		apply(t, f.manifest())
 	}

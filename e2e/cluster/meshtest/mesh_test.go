@@ -87,13 +87,7 @@ spec:
   selector: {app: NAME}
   ports: [{name: PORT, port: 80, targetPort: 8080}]
 ---
-apiVersion: networking.istio.io/v1
-kind: Gateway
-metadata: {name: meshtest, namespace: NAMESPACE}
-spec:
-  selector: {istio: ingressgateway}
-  servers: [{port: {number: 8080, name: http, protocol: HTTP}, hosts: ["*.NAMESPACE.test"]}]
----
+` + gatewayManifest + `---
 apiVersion: networking.istio.io/v1
 kind: VirtualService
 metadata: {name: NAME, namespace: NAMESPACE}
@@ -101,6 +95,16 @@ spec:
   hosts: [HOST]
   gateways: GATEWAYS
   http: [{route: [{destination: {host: NAME.NAMESPACE.svc.cluster.local, port: {number: 80}}}]}]
+`
+
+// gatewayManifest has Istio's gateway take requests to the services of a namespace.
+const gatewayManifest = `
+apiVersion: networking.istio.io/v1
+kind: Gateway
+metadata: {name: meshtest, namespace: NAMESPACE}
+spec:
+  selector: {istio: ingressgateway}
+  servers: [{port: {number: 8080, name: http, protocol: HTTP}, hosts: ["*.NAMESPACE.test"]}]
 `
 
 // pod is a running one.
