@@ -14,6 +14,8 @@ const (
 	gatedName = "gated"
 	// stopTimeout bounds the search for the shim that is to end a program: one looks for a new daemon twice a second.
 	stopTimeout = 10 * time.Second
+	// renewedMost is how long a cluster may take to notice that a program has ended, which takes the kubelet about a second.
+	renewedMost = 10 * time.Second
 )
 
 // gateOf is how a pod's sandbox is to be closed for one of its containers; nil: it is not.
@@ -111,7 +113,12 @@ func (k *Kubelet) replace(id string) {
 	if p.held = p.gate.GetContainer(); p.held == "" {
 		p.held = k.noted(id)
 	}
-	k.renew(p)
+	p.stopProbing()
+	p.probed, p.renewed = false, true
+	if p.phase == nodeapi.Phase_PHASE_READY {
+		p.phase = nodeapi.Phase_PHASE_STARTING
+	}
+	p.notify()
 	k.serve(p.instance)
 	k.wg.Go(func() { k.stop(id) })
 }
@@ -141,17 +148,28 @@ func (k *Kubelet) remade(id, container string) {
 		return
 	}
 	p.held, p.withdrawn, p.closed = "", false, false
-	k.renew(p)
+	p.notify()
+	if p.renewed && k.ctx.Err() == nil {
+		k.wg.Go(func() { k.believe(p) })
+	}
 	k.serve(p.instance)
 	k.probe(p)
 }
 
-// renew has a pod's program be found ready again, where the node looks itself; the caller holds mu.
-func (k *Kubelet) renew(p *pod) {
-	p.stopProbing()
-	p.probed = false
-	if p.at.MeshSNI == "" && !k.functions(p.function).GetPlatformReadiness() && p.phase == nodeapi.Phase_PHASE_READY {
-		p.phase = nodeapi.Phase_PHASE_STARTING
+// believe has what the control plane says of a pod's readiness count after a while, if it does not say that the pod was not ready meanwhile.
+func (k *Kubelet) believe(p *pod) {
+	t := time.NewTimer(renewedMost)
+	defer t.Stop()
+	select {
+	case <-t.C:
+	case <-k.ctx.Done():
+		return
 	}
-	p.notify()
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if p.renewed && p.held == "" && p.failure == nil {
+		p.renewed, p.phase = false, nodeapi.Phase_PHASE_READY
+		p.notify()
+		k.serve(p.instance)
+	}
 }

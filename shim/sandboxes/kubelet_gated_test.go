@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/headstart-mesh/headstart/shim/nodeapi"
@@ -141,6 +142,38 @@ func TestAPodsProgramIsReplaced(t *testing.T) {
 	r.wantServing(true)
 	if !r.IsClosed(one) {
 		t.Error("it is not closed any more")
+	}
+}
+
+// Behind a sidecar nobody but the cluster can say when a program that was started again is ready. What it says of the one before does
+// not count.
+func TestAPodsProgramIsReplacedBehindASidecar(t *testing.T) {
+	for name, noticed := range map[string]bool{"the cluster notices": true, "it does not": false} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				r := newGatedRig(t)
+				said := func(s *nodeapi.InstanceStatus) { s.MeshSni = "sni"; r.has(gatedPod(s)) }
+				const address = "10.0.0.3:80"
+				said(podStarting(address))
+				r.made("main")
+				said(podReady(address))
+				r.wantServing(true)
+				r.Replace(one)
+				r.wantStopped()
+				said(podReady(address))
+				r.made("main")
+				said(podReady(address))
+				r.wantServing(false)
+				if noticed {
+					said(podStarting(address))
+					said(podReady(address))
+				} else {
+					time.Sleep(11 * time.Second)
+				}
+				r.wantServing(true)
+				r.Close()
+			})
+		})
 	}
 }
 

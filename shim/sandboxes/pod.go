@@ -28,6 +28,8 @@ type pod struct {
 	toldOpen bool
 	// held is the container that is to be made again before the pod takes requests; empty: none.
 	held string
+	// renewed: what the control plane says of its readiness is about a program that is gone, until it says that the pod is not ready.
+	renewed bool
 
 	waiters int
 	probing *probing // nil: no probe runs
@@ -45,6 +47,7 @@ type probing struct{ stop context.CancelFunc }
 // newPod makes a pod known; the caller holds mu.
 func (k *Kubelet) newPod(s *nodeapi.InstanceStatus) *pod {
 	p := &pod{instance: k.add(s.GetId(), s.GetFunction()), began: time.Now(), held: k.gated[s.GetId()]}
+	p.renewed = p.held != ""
 	if e, ok := k.expected[s.GetId()]; ok {
 		p.waited, p.request = e.at, e.request
 		delete(k.expected, s.GetId())
@@ -88,7 +91,14 @@ func (k *Kubelet) expect(id string, request trace.SpanContext) {
 func (p *pod) update(s *nodeapi.InstanceStatus) {
 	at := Endpoint{Address: address(s.GetAddress()), MeshSNI: s.GetMeshSni()}
 	p.gate = s.GetGate()
-	fell := p.phase == nodeapi.Phase_PHASE_READY && s.GetPhase() != nodeapi.Phase_PHASE_READY
+	phase := s.GetPhase()
+	switch {
+	case phase != nodeapi.Phase_PHASE_READY:
+		p.renewed = false
+	case p.renewed:
+		phase = nodeapi.Phase_PHASE_STARTING
+	}
+	fell := p.phase == nodeapi.Phase_PHASE_READY && phase != nodeapi.Phase_PHASE_READY
 	if at != p.at || fell {
 		p.probed = false
 		p.stopProbing()
@@ -96,8 +106,8 @@ func (p *pod) update(s *nodeapi.InstanceStatus) {
 	if at.Address.IsValid() && p.made.IsZero() {
 		p.made = time.Now()
 	}
-	p.at, p.phase, p.failure = at, s.GetPhase(), nil
-	if s.GetPhase() == nodeapi.Phase_PHASE_FAILED {
+	p.at, p.phase, p.failure = at, phase, nil
+	if phase == nodeapi.Phase_PHASE_FAILED {
 		p.probed, p.failure = false, failed(s)
 	}
 	p.notify()

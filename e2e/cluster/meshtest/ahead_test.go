@@ -5,6 +5,7 @@ package meshtest
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -210,7 +211,7 @@ func TestFunctionsRunAhead(t *testing.T) {
 		defer resp.Body.Close()
 		b, err := io.ReadAll(resp.Body)
 		if err != nil || resp.StatusCode != http.StatusOK {
-			return fmt.Errorf("%d %.500s, %w", resp.StatusCode, b, err)
+			return errors.Join(fmt.Errorf("%d %.500s", resp.StatusCode, b), err)
 		}
 		runs++
 		said, err := asks(ctx, "asker", "/usr/bin/redis-cli", "-h", redisHost, "MGET", "ahead:go", "ahead:py")
