@@ -45,8 +45,9 @@ type ahead struct {
 	// counts are those that answer how often they have worked, by a store. committing is called when an attempt's part of it is to count.
 	counts     map[string]bool
 	committing func() error
-	// unread: what an attempt has read is not compared. unfenced: what it does counts at once.
-	unread, unfenced bool
+	// unread: what an attempt has read is not compared. unfenced: what it does counts at once. unasked: an attempt has another input than
+	// the run believes, as if that were not compared.
+	unread, unfenced, unasked bool
 
 	mu     sync.Mutex
 	events []*nodeapi.Event
@@ -135,8 +136,13 @@ func (n *ahead) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 func (n *ahead) ahead(a *attempt.Attempt, r *http.Request, keep calls.Keep) calls.Answer {
 	ctx, cancel := context.WithCancel(context.WithValue(context.WithoutCancel(r.Context()), early{}, a))
 	defer cancel()
+	asked := r.Header
 	if !a.Begin(cancel) {
 		return calls.Answer{Failed: attempt.ErrSquashed}
+	}
+	if n.unasked {
+		r = httptest.NewRequest(r.Method, r.URL.String(), strings.NewReader(`{"n":1,"else":true}`))
+		r.Header = asked.Clone()
 	}
 	done := make(chan calls.Answer, 1)
 	go func() { done <- calls.Do(n, r.WithContext(ctx), keep) }()
@@ -329,6 +335,7 @@ func TestRunningAheadChangesNothing(t *testing.T) {
 // The comparison finds each check that is left out.
 func TestWhatIsNotCheckedIsFound(t *testing.T) {
 	for name, leaveOut := range map[string]func(*ahead){
+		"what an attempt is asked": func(n *ahead) { n.unasked = true },
 		"what an attempt has read": func(n *ahead) { n.unread = true },
 		"the fence":                func(n *ahead) { n.unfenced = true },
 	} {
