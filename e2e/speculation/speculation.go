@@ -14,12 +14,14 @@ import (
 	"github.com/headstart-mesh/headstart/e2e/result"
 )
 
-// The parts: one request at a time, to functions that run; what it costs; how soon a squashed call is over; requests that come at random;
+// The parts: one request at a time, to functions that run; what it costs; how soon a squashed call is over; what a store's
+// commands cost; requests that come at random;
 // and one at a time to functions of which none runs.
 const (
 	Latency = "latency"
 	Cost    = "cost"
 	Squash  = "squash"
+	State   = "state"
 	Load    = "load"
 	Cold    = "cold"
 )
@@ -35,6 +37,7 @@ const (
 	SquashFree        = "squash_free_p50_ms"
 	P99Ratio          = "p99_ratio_90"
 	GoodputRatio      = "goodput_ratio"
+	StateAdded        = "state_added_us"
 	ColdSpeedup       = "cold_speedup"
 )
 
@@ -50,7 +53,8 @@ var Limits = []result.Limit{
 	{Name: fmt.Sprintf(Speedup, 50), Limit: 1.8, AtLeast: true},
 	{Name: P99Ratio, Limit: 0.6}, {Name: GoodputRatio, Limit: 0.9, AtLeast: true},
 	{Name: fmt.Sprintf(WorkRatio, 90), Limit: 1.12}, {Name: fmt.Sprintf(WorkRatio, 50), Limit: 1.45}, {Name: CPUAdded, Limit: 300},
-	{Name: SquashFence, Limit: 1}, {Name: SquashFree, Limit: 3}, {Name: ColdSpeedup, Limit: 2.5, AtLeast: true},
+	{Name: SquashFence, Limit: 1}, {Name: SquashFree, Limit: 3},
+	{Name: StateAdded, Limit: 100}, {Name: ColdSpeedup, Limit: 2.5, AtLeast: true},
 }
 
 // App is an application of FaaSChain, created again: the paper tells how many functions and branches the applications have on average

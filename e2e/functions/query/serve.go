@@ -39,9 +39,11 @@ func serve(ctx context.Context) error {
 		mux.HandleFunc(path, func(w http.ResponseWriter, r *http.Request) {
 			var a answer
 			var err error
+			began := time.Now()
 			if a.Said, err = query(r.Context(), r.URL.Query().Get("q")); err != nil {
 				a.Error = err.Error()
 			}
+			w.Header().Set("X-Took", time.Since(began).String())
 			w.Header().Set("Content-Type", "application/json")
 			_ = json.NewEncoder(w).Encode(a) // the client has left, or reads it
 			if late := r.URL.Query().Get("late"); late != "" {

@@ -61,7 +61,7 @@ var benchmark = result.Bench[*bench, cache.Point, speculation.Results]{
 	Name: "speculation",
 	Parts: []result.Step[*bench, cache.Point]{
 		{Name: speculation.Latency, Run: (*bench).latency}, {Name: speculation.Cost, Run: (*bench).cost}, {Name: speculation.Squash, Run: (*bench).squash},
-		{Name: speculation.Cold, Run: (*bench).cold}, {Name: speculation.Load, Run: (*bench).load}},
+		{Name: speculation.State, Run: (*bench).state}, {Name: speculation.Cold, Run: (*bench).cold}, {Name: speculation.Load, Run: (*bench).load}},
 	Limits: speculation.Limits,
 	Table:  cache.Table,
 }
@@ -69,7 +69,8 @@ var benchmark = result.Bench[*bench, cache.Point, speculation.Results]{
 // bench is what the parts share.
 type bench struct {
 	result.Options
-	bed *testbed.Bed
+	config testbed.Config
+	bed    *testbed.Bed
 	// times are how long functions have worked for a client that calls them one after the other.
 	times []time.Duration
 }
@@ -88,12 +89,16 @@ func open(ctx context.Context, o result.Options) (*bench, func() error, error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return nil, nil, err
 	}
-	bed, err := testbed.Open(ctx, testbed.Config{Name: "hsspec", BinDir: o.Bin, WorkDir: dir, Subnet: netip.MustParsePrefix("10.246.0.0/16"),
-		Progress: result.Progress})
+	c := testbed.Config{Name: "hsspec", BinDir: o.Bin, WorkDir: dir, Subnet: netip.MustParsePrefix("10.246.0.0/16"), Progress: result.Progress}
+	var err error
+	if c.Destinations, c.Secrets, err = destinations(c); err != nil {
+		return nil, nil, err
+	}
+	bed, err := testbed.Open(ctx, c)
 	if err != nil {
 		return nil, nil, err
 	}
-	b := &bench{Options: o, bed: bed}
+	b := &bench{Options: o, config: c, bed: bed}
 	if err := b.deploy(ctx); err != nil {
 		return nil, nil, errors.Join(err, bed.Close())
 	}
