@@ -13,15 +13,17 @@ import (
 	"github.com/headstart-mesh/headstart/shim/runtime/spec"
 )
 
-// closing is a sandbox whose network is closed, for one of its containers.
+// closing is a sandbox whose network is closed, for one of its containers: its id, empty while it is not made again, and its name in the
+// pod.
 type closing struct {
-	container, network string
-	rules              gate.Rules
+	container, name, network string
+	rules                    gate.Rules
 }
 
 // closeNetwork has nothing leave a container's sandbox but answers, if the daemon has described it so, and tells the daemon.
 func (s *Service) closeNetwork(ctx context.Context, id string, b *bundle, d *nodeapi.DescribeResponse) {
 	if d.GetGate() == nil {
+		s.openFor(id, b)
 		return
 	}
 	why := s.closeBundle(id, b, d.GetGate())
@@ -40,7 +42,7 @@ func (s *Service) closeBundle(id string, b *bundle, g *nodeapi.Gate) (why string
 	if why == "" && err == nil {
 		if err = b.write(config); err == nil {
 			b.config = config
-			err = s.closeFor(b.facts.SandboxID(id), closing{id, b.facts.Network, rulesOf(g)})
+			err = s.closeFor(b.facts.SandboxID(id), closing{id, b.facts.Pod.GetContainer(), b.facts.Network, rulesOf(g)})
 		}
 	}
 	if err != nil {
@@ -94,12 +96,38 @@ func (s *Service) admit(sandbox string, callers []netip.Addr) {
 	s.closings[sandbox] = c
 }
 
+// openFor takes the rules away that an earlier time of the container was closed by, if it is closed no more.
+func (s *Service) openFor(id string, b *bundle) {
+	sandbox := b.facts.SandboxID(id)
+	s.gating.Lock()
+	c, is := s.closings[sandbox]
+	s.gating.Unlock()
+	if is && c.name == b.facts.Pod.GetContainer() {
+		s.open(sandbox)
+	}
+}
+
+// open has a sandbox be as it was before it was closed.
+func (s *Service) open(sandbox string) {
+	s.gating.Lock()
+	defer s.gating.Unlock()
+	c, is := s.closings[sandbox]
+	if !is {
+		return
+	}
+	if err := s.opens(c.network); err != nil {
+		log.L.WithError(err).WithField("sandbox", sandbox).Warn("a sandbox stays closed")
+		return
+	}
+	delete(s.closings, sandbox)
+}
+
 // stop ends the program for which a sandbox is closed: the daemon cannot tell what that is at work on.
 func (s *Service) stop(sandbox string) {
 	s.gating.Lock()
 	c, is := s.closings[sandbox]
 	s.gating.Unlock()
-	if !is {
+	if !is || c.container == "" {
 		return
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), goneTimeout)
@@ -110,14 +138,15 @@ func (s *Service) stop(sandbox string) {
 	}
 }
 
-// forgetClosing lets go of a container that is no more. What its sandbox's network has of rules goes with that, or is replaced when
-// the container is made again.
-func (s *Service) forgetClosing(container string) {
+// leaveClosing notes that a container is no more. What its sandbox's network has of rules goes with that, or when the container is made
+// again.
+func (s *Service) leaveClosing(container string) {
 	s.gating.Lock()
 	defer s.gating.Unlock()
 	for sandbox, c := range s.closings {
 		if c.container == container {
-			delete(s.closings, sandbox)
+			c.container = ""
+			s.closings[sandbox] = c
 		}
 	}
 }

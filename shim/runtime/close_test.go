@@ -1,6 +1,7 @@
 package runtime_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -110,6 +111,56 @@ func TestDaemonsAskAClosedSandbox(t *testing.T) {
 	if r := <-inner.killed; r.ID != "a" || r.Signal != 9 || !r.All {
 		t.Errorf("killed by %v", r)
 	}
+}
+
+// A container that is made again without a gate has the network that others have, and so has one that the daemon has opened. Another
+// container of the pod changes nothing.
+func TestAClosedSandboxIsOpened(t *testing.T) {
+	described := &nodeapi.DescribeResponse{Streams: true, Gate: &nodeapi.Gate{Port: 80}}
+	socket := serve(t, func(s *grpc.Server) {
+		nodeapi.RegisterSandboxesServer(s, daemon{closed: make(chan *nodeapi.ClosedRequest, 8),
+			describe: func(_ context.Context, r *nodeapi.DescribeRequest) (*nodeapi.DescribeResponse, error) {
+				if r.GetPod().GetContainer() != "fire" {
+					return &nodeapi.DescribeResponse{}, nil
+				}
+				return described, nil
+			}})
+	})
+	s := newService(&runc{}, socket, "1")
+	defer s.Close(t.Context())
+	closed, opened := 0, make(chan string, 8)
+	s.ClosesBy(func(string, gate.Rules) error { closed++; return nil })
+	s.OpensBy(func(namespace string) error { opened <- namespace; return nil })
+	made := func(id, container string) {
+		t.Helper()
+		config := s3Config(t, func(spec map[string]any) {
+			withoutS3(spec)
+			spec["annotations"].(map[string]string)["io.kubernetes.cri.container-name"] = container
+		})
+		if _, err := s.Create(t.Context(), &taskAPI.CreateTaskRequest{ID: id, Bundle: bundle(t, config)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	made("a", "fire")
+	made("b", "istio-proxy")
+	if closed != 1 || len(opened) != 0 {
+		t.Fatalf("closed %d times, opened %d times", closed, len(opened))
+	}
+	if _, err := s.Delete(t.Context(), &taskAPI.DeleteRequest{ID: "a"}); err != nil {
+		t.Fatal(err)
+	}
+	was := described
+	described = &nodeapi.DescribeResponse{}
+	made("c", "fire")
+	if len(opened) != 1 || <-opened != "/run/netns/fire" {
+		t.Fatalf("it is not opened, %d times", len(opened))
+	}
+	described = was
+	made("d", "fire")
+	if err := hubAt(t, socket, "10.0.0.7").Open(t.Context(), "default_fire-x_u-1"); err != nil {
+		t.Fatal(err)
+	}
+	<-opened
 }
 
 // hubAt has a daemon's side of streams at the socket of before, in place of an earlier one's.

@@ -58,6 +58,8 @@ type Service struct {
 	listens func(ctx context.Context, namespace string) (*net.TCPListener, error)
 	// closes is gate.Close, which takes root.
 	closes func(namespace string, r gate.Rules) error
+	// opens is gate.Open, which takes root.
+	opens func(namespace string) error
 	// gating guards what follows, and is held while rules change: closings are by the sandbox.
 	gating   sync.Mutex
 	closings map[string]closing
@@ -90,7 +92,7 @@ func New(inner taskAPI.TTRPCTaskService, at Node, version string) *Service {
 	closed := make(chan struct{})
 	return &Service{TTRPCTaskService: inner, node: at, version: version,
 		traces: make(map[string]*trace), pods: make(map[string]*container), jobs: make(map[string]*waiting),
-		files: make(map[string][]*os.File), served: make(map[string]*endpoint), listens: endpoints.Listen, closes: gate.Close,
+		files: make(map[string][]*os.File), served: make(map[string]*endpoint), listens: endpoints.Listen, closes: gate.Close, opens: gate.Open,
 		conversations: make(map[string]*conversation), listeners: make(map[string]*notify.Listener), dials: streams.In,
 		closings: make(map[string]closing),
 		starts:   make(chan func()), closed: closed, close: sync.OnceFunc(func() { close(closed) })}
@@ -191,6 +193,9 @@ func (s *Service) prepare(ctx context.Context, r *taskAPI.CreateTaskRequest, b *
 		return nil, nil
 	}
 	description, missed := s.node.describe(ctx, r.ID, b.facts)
+	if description == nil {
+		s.openFor(r.ID, b)
+	}
 	if description == nil && missed == nil {
 		log.G(ctx).WithField("sandbox", r.ID).Debug("the daemon has nothing for this sandbox")
 		return nil, nil
@@ -318,7 +323,7 @@ func (s *Service) expectEnd(id string, of spec.Facts) {
 // away learns it from the control plane, by the pod's end.
 func (s *Service) gone(id string) {
 	s.unnotify(id)
-	s.forgetClosing(id)
+	s.leaveClosing(id)
 	s.mu.Lock()
 	end := s.leaveEndpoints(id)
 	s.leaveConversation(id)

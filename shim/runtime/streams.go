@@ -40,7 +40,7 @@ func (s *Service) converse(id string, b *bundle, d *nodeapi.DescribeResponse) *s
 		keeping, stop := context.WithCancel(context.Background())
 		c = &conversation{shim: streams.NewShim(sandbox, dial, listen), stop: stop, containers: map[string]bool{}}
 		c.shim.Callers = func(callers []netip.Addr) { s.admit(sandbox, callers) }
-		c.shim.Stop = func() { s.stop(sandbox) }
+		c.shim.Stop, c.shim.Open = func() { s.stop(sandbox) }, func() { s.open(sandbox) }
 		s.conversations[sandbox] = c
 		s.background.Go(func() { c.shim.Keep(keeping, streams.Path(s.node.Socket)) })
 	}

@@ -14,6 +14,11 @@ const (
 	gatedName = "gated"
 	// stopTimeout bounds the search for the shim that is to end a program: one looks for a new daemon twice a second.
 	stopTimeout = 10 * time.Second
+	// stopAgain is how long a program that was killed may take to be made again, until it is killed once more: it may have been about to
+	// start. The kubelet waits for up to 5 minutes with one that is killed often.
+	stopAgain = 30 * time.Second
+	// knownPatience is how long programs are not replaced for want of a control plane.
+	knownPatience = 30 * time.Second
 	// renewedMost is how long a cluster may take to notice that a program has ended, which takes the kubelet about a second.
 	renewedMost = 10 * time.Second
 )
@@ -58,10 +63,18 @@ func (k *Kubelet) closed(in *instance, container string) {
 	if !in.closed {
 		container = ""
 	}
-	if err := k.tree.write(in.id, gatedName, []byte(container)); err != nil {
+	if !k.note(in.id, container) {
 		in.closed = false
-		k.config.Log.Error("a pod works on requests in their turn only", "instance", in.id, "error", err)
 	}
+}
+
+// note notes the container for which a pod's sandbox is closed; the caller holds mu.
+func (k *Kubelet) note(id, container string) (ok bool) {
+	err := k.tree.write(id, gatedName, []byte(container))
+	if err != nil {
+		k.config.Log.Error("a pod works on requests in their turn only", "instance", id, "error", err)
+	}
+	return err == nil
 }
 
 // noted is the container for which a pod's sandbox is closed; empty: it is not.
@@ -79,27 +92,40 @@ func (k *Kubelet) adoptGated() {
 	if len(k.gated) == 0 {
 		return
 	}
-	k.wg.Go(func() {
-		if k.config.Alone != nil {
-			select {
-			case <-k.config.Alone:
-			case <-k.ctx.Done():
-				return
-			}
+	for id := range k.gated {
+		k.wg.Go(func() { k.adoptOne(id) })
+	}
+}
+
+func (k *Kubelet) adoptOne(id string) {
+	if k.config.Alone != nil {
+		select {
+		case <-k.config.Alone:
+		case <-k.ctx.Done():
+			return
 		}
+	}
+	// Without the control plane's word the sandbox would not be closed when the program is started again.
+	known, _ := Announced(k.ctx, knownPatience, errLate, func() (known bool, changed <-chan struct{}, err error) {
 		k.mu.Lock()
-		var all []string
-		for id := range k.gated {
-			all = append(all, id)
+		defer k.mu.Unlock()
+		if k.known {
+			return true, nil, nil
 		}
-		k.mu.Unlock()
-		for _, id := range all {
-			if err := k.again(id); err != nil {
-				k.config.Log.Warn("a pod goes without what it had", "instance", id, "error", err)
-			}
-			k.stop(id)
-		}
+		return false, k.connected.Next(), nil
 	})
+	if err := k.again(id); err != nil {
+		k.config.Log.Warn("a pod goes without what it had", "instance", id, "error", err)
+	}
+	k.mu.Lock()
+	gone := known && !k.has(id)
+	if gone {
+		delete(k.gated, id)
+	}
+	k.mu.Unlock()
+	if !gone {
+		k.stop(id)
+	}
 }
 
 // replace has the kubelet start an instance's program again.
@@ -123,23 +149,70 @@ func (k *Kubelet) replace(id string) {
 	k.wg.Go(func() { k.stop(id) })
 }
 
-// stop ends the program for which a pod's sandbox is closed.
+// stop ends the program for which a pod's sandbox is closed, until it is made again. Without a shim that listens the sandbox is not closed:
+// its program was started while no daemon was there, say.
 func (k *Kubelet) stop(id string) {
-	ctx, cancel := context.WithTimeout(k.ctx, stopTimeout)
-	defer cancel()
-	err := k.config.Stop(ctx, id)
-	k.mu.Lock()
-	known := k.pods[id] != nil
-	k.mu.Unlock()
-	if err != nil && known && k.ctx.Err() == nil {
-		k.config.Log.Error("a program that is to be replaced goes on, and gets no requests", "instance", id, "error", err)
+	for {
+		ctx, cancel := context.WithTimeout(k.ctx, stopTimeout)
+		err := k.config.Stop(ctx, id)
+		cancel()
+		if err != nil && k.ctx.Err() == nil {
+			k.config.Log.Warn("a program is not replaced, and works on requests in their turn only", "instance", id, "error", err)
+			k.believeOpen(id)
+			return
+		}
+		select {
+		case <-time.After(stopAgain):
+		case <-k.ctx.Done():
+			return
+		}
+		k.mu.Lock()
+		p, waits := k.pods[id], k.gated[id] != ""
+		held := p != nil && p.held != "" || p == nil && waits && !k.known
+		k.mu.Unlock()
+		if !held {
+			return
+		}
 	}
+}
+
+// believeOpen has a pod take requests in their turn.
+func (k *Kubelet) believeOpen(id string) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.note(id, "")
+	delete(k.gated, id)
+	if p := k.pods[id]; p != nil {
+		p.held, p.closed, p.withdrawn, p.renewed, p.phase = "", false, false, false, p.said
+		p.notify()
+		k.serve(p.instance)
+		k.probe(p)
+	}
+}
+
+// opened has a pod's sandbox be open again whose function may run ahead no more; the caller holds mu.
+func (k *Kubelet) opened(p *pod) {
+	if p.gate != nil || p.held != "" || k.ctx.Err() != nil || !p.closed {
+		return
+	}
+	p.closed = false
+	k.note(p.id, "")
+	k.wg.Go(func() {
+		ctx, cancel := context.WithTimeout(k.ctx, stopTimeout)
+		defer cancel()
+		if err := k.config.Open(ctx, p.id); err != nil && k.ctx.Err() == nil {
+			k.config.Log.Error("a pod is asked by nobody but this node, until it is started again", "instance", p.id, "error", err)
+		}
+	})
 }
 
 // remade notes that a pod's container is being made, perhaps once more.
 func (k *Kubelet) remade(id, container string) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
+	if k.noted(id) == container {
+		k.note(id, "") // until it is closed once more
+	}
 	if k.gated[id] == container {
 		delete(k.gated, id)
 	}
@@ -168,7 +241,7 @@ func (k *Kubelet) believe(p *pod) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if p.renewed && p.held == "" && p.failure == nil {
-		p.renewed, p.phase = false, nodeapi.Phase_PHASE_READY
+		p.renewed, p.phase = false, p.said
 		p.notify()
 		k.serve(p.instance)
 	}

@@ -153,6 +153,7 @@ func (k *Kubelet) Instances(m *nodeapi.Instances) {
 		if k.isOpen(p) {
 			open = append(open, p)
 		}
+		k.opened(p)
 		k.serve(p.instance)
 		k.probe(p)
 	}

@@ -2,6 +2,7 @@ package sandboxes_test
 
 import (
 	"context"
+	"errors"
 	"net/http"
 	"net/netip"
 	"slices"
@@ -19,6 +20,7 @@ import (
 type gatedRig struct {
 	*podRig
 	stopped chan string
+	opened  chan string
 	events  chan *nodeapi.Event
 	needs   *counter
 }
@@ -34,10 +36,11 @@ func (*counter) Release(string) {}
 
 func newGatedRig(t *testing.T) *gatedRig {
 	t.Helper()
-	r := &gatedRig{podRig: newPodRig(t), stopped: make(chan string, 8), events: make(chan *nodeapi.Event, 8), needs: &counter{}}
+	r := &gatedRig{podRig: newPodRig(t), stopped: make(chan string, 8), opened: make(chan string, 8), events: make(chan *nodeapi.Event, 8), needs: &counter{}}
 	r.function.RunsAhead, r.function.OneAtATime = true, true
 	r.configure.Callers = []netip.Addr{netip.MustParseAddr("10.1.0.7")}
 	r.configure.Stop = func(_ context.Context, sandbox string) error { r.stopped <- sandbox; return nil }
+	r.configure.Open = func(_ context.Context, sandbox string) error { r.opened <- sandbox; return nil }
 	r.configure.Event = func(e *nodeapi.Event) { r.events <- e }
 	r.configure.Providers = []sandboxes.Provider{r.needs}
 	r.reopen()
@@ -208,6 +211,49 @@ func TestClosedPodsThatADaemonFinds(t *testing.T) {
 	}
 	r.made("main")
 	wantReady(t, <-waits, at(address))
+}
+
+// A pod of whose sandbox no shim knows that it is closed is not: it was started while no daemon was there.
+func TestAClosedPodWithoutAShim(t *testing.T) {
+	r := newGatedRig(t)
+	address, _ := listen(t, http.StatusOK)
+	r.has(gatedPod(podStarting(address)))
+	r.made("main")
+	r.configure.Stop = func(context.Context, string) error { return errors.New("no shim") }
+	r.reopen()
+	r.has(gatedPod(podReady(address)))
+	wantReady(t, <-r.wait(), at(address))
+	if r.wantServing(true); r.IsClosed(one) {
+		t.Error("it counts as closed")
+	}
+	r.reopen()
+	r.has(gatedPod(podReady(address)))
+	r.wantServing(true) // nothing is noted of it
+}
+
+// A pod whose function may run ahead no more is asked by everybody again.
+func TestAClosedPodIsOpened(t *testing.T) {
+	r := newGatedRig(t)
+	address, _ := listen(t, http.StatusOK)
+	r.has(gatedPod(podStarting(address)))
+	r.made("main")
+	r.function.RunsAhead = false
+	r.has(podReady(address))
+	select {
+	case id := <-r.opened:
+		if id != one || r.IsClosed(one) {
+			t.Errorf("%s is opened; closed: %t", id, r.IsClosed(one))
+		}
+	case <-time.After(patience):
+		t.Fatal("it stays closed")
+	}
+	r.wantServing(true)
+	r.reopen()
+	r.has(podReady(address))
+	r.wantServing(true) // and its program is left alone
+	if len(r.stopped) > 0 {
+		t.Error("its program is stopped")
+	}
 }
 
 // Why a function works in its turn only is said to its owner, once for each pod.

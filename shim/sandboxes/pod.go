@@ -28,6 +28,8 @@ type pod struct {
 	toldOpen bool
 	// held is the container that is to be made again before the pod takes requests; empty: none.
 	held string
+	// said is the phase that the control plane has said last.
+	said nodeapi.Phase
 	// renewed: what the control plane says of its readiness is about a program that is gone, until it says that the pod is not ready.
 	renewed bool
 
@@ -92,6 +94,7 @@ func (p *pod) update(s *nodeapi.InstanceStatus) {
 	at := Endpoint{Address: address(s.GetAddress()), MeshSNI: s.GetMeshSni()}
 	p.gate = s.GetGate()
 	phase := s.GetPhase()
+	p.said = phase
 	switch {
 	case phase != nodeapi.Phase_PHASE_READY:
 		p.renewed = false

@@ -59,6 +59,8 @@ type Config struct {
 	Callers []netip.Addr
 	// Stop has a shim end the program of a pod for which it has closed the sandbox.
 	Stop func(ctx context.Context, sandbox string) error
+	// Open has a shim open again what it has closed.
+	Open func(ctx context.Context, sandbox string) error
 	// Alone is closed when no other daemon has sandboxes any more; nil: none had.
 	Alone <-chan struct{}
 	// Event tells the operator something; nil: nobody wants to know.

@@ -41,6 +41,8 @@ func (p *Platform) gateOf(f *function, pod *object.Pod) *gate {
 	switch also := p.alsoOf(f, pod); {
 	case pod.RuntimeClass != object.RuntimeClass:
 		g.open = "its pods do without the runtime class " + object.RuntimeClass
+	case pod.Once:
+		g.open = "its pods are not started again when they end (restartPolicy)"
 	case g.port == 0:
 		g.open = "its pods have no port " + f.Target.String()
 	case len(others) > 0:

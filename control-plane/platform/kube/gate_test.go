@@ -41,6 +41,8 @@ func TestPodsOfAFunctionThatRunsAhead(t *testing.T) {
 		}, want: &nodeapi.Gate{Container: "function", Port: 8080, Open: "its pods have another container, vpn"}},
 		"another runtime": {pod: func(p *corev1.PodSpec) { p.RuntimeClassName = nil },
 			want: &nodeapi.Gate{Port: 8080, Open: "its pods do without the runtime class headstart"}},
+		"pods that end": {pod: func(p *corev1.PodSpec) { p.RestartPolicy = corev1.RestartPolicyNever },
+			want: &nodeapi.Gate{Container: "function", Port: 8080, Open: "its pods are not started again when they end (restartPolicy)"}},
 		"another function": {also: true, want: &nodeapi.Gate{Container: "function", Port: 8080, Open: "its pods are those of function also, too"}},
 		"no port of that name": {service: func(s *corev1.Service) { s.Spec.Ports[1].TargetPort.StrVal = "nothing" },
 			want: &nodeapi.Gate{Container: "function", Open: "its pods have no port nothing"}},

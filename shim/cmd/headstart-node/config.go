@@ -3,11 +3,13 @@ package main
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"net"
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -277,6 +279,35 @@ func (c config) callers() []netip.Addr {
 		return nil
 	}
 	return []netip.Addr{at.Addr().Unmap()}
+}
+
+// callersFile has the addresses of the daemon before, which still has requests while this one takes over.
+const callersFile = "callers"
+
+// noteCallers are a daemon's callers, and those of the one before if that is still there. It notes the former for the next one.
+func (c config) noteCallers(succeeds bool) (all []netip.Addr, err error) {
+	own := c.callers()
+	if len(own) == 0 {
+		return nil, nil
+	}
+	var before []byte
+	if succeeds {
+		before, err = os.ReadFile(c.state(callersFile))
+	}
+	if errors.Is(err, fs.ErrNotExist) { // it is of an earlier version
+		err = nil
+	}
+	all = slices.Clone(own)
+	var words []string
+	for _, a := range own {
+		words = append(words, a.String())
+	}
+	for word := range strings.FieldsSeq(string(before)) {
+		if a, invalid := netip.ParseAddr(word); invalid == nil && !slices.Contains(all, a) {
+			all = append(all, a)
+		}
+	}
+	return all, errors.Join(err, os.WriteFile(c.state(callersFile), []byte(strings.Join(words, " ")), 0o600))
 }
 
 // gatewayAddress is where the node's own gateway takes requests: on all of the node's addresses, of

@@ -169,7 +169,9 @@ func run(ctx context.Context, c config) (err error) {
 		Learned: c.state("s3-learned.json"), Metrics: s3proxy.NewMetrics(registry), Log: log})
 	defer s3.Close()
 	joins := streams.NewHub(log)
-	joins.Callers = c.callers()
+	if joins.Callers, err = c.noteCallers(kept.Succeeds); err != nil {
+		log.Warn("while daemons follow each other, the one before may be refused by programs that run ahead", "error", err)
+	}
 	ahead := databuffer.New(databuffer.Config{Current: sockets.Current, Turn: sockets.Turn, Works: sockets.Works, Dir: c.state("redis"),
 		Metrics: databuffer.NewMetrics(registry), Log: log})
 	defer ahead.Close()
@@ -190,7 +192,7 @@ func run(ctx context.Context, c config) (err error) {
 		uplink: up, jobs: jobs, registry: registry,
 		sandboxes: sandboxes.Config{Dir: c.state("instances"), Memory: kept.Memory, Succeeds: kept.Succeeds,
 			Providers: []sandboxes.Provider{sockets, s3, connected}, Jobs: jobs, Volumes: volumes,
-			Callers: c.callers(), Stop: joins.Stop, Alone: kept.Alone,
+			Callers: joins.Callers, Stop: joins.Stop, Open: joins.Open, Alone: kept.Alone,
 			OTLP: c.shimsOTLP(), Event: up.Event, Log: log}, log: log})
 	if err != nil {
 		return err

@@ -166,12 +166,22 @@ func (h *Hub) Targets(sandbox string, all []netip.AddrPort) {
 
 // Stop has a sandbox's shim end the program of the container whose network it has closed. It waits for the shim until ctx ends.
 func (h *Hub) Stop(ctx context.Context, sandbox string) error {
+	return h.say(ctx, sandbox, message{Stop: true})
+}
+
+// Open has a sandbox's shim open the network again that it has closed. It waits for the shim until ctx ends.
+func (h *Hub) Open(ctx context.Context, sandbox string) error {
+	return h.say(ctx, sandbox, message{Open: true})
+}
+
+// say says a word to a sandbox's shim.
+func (h *Hub) say(ctx context.Context, sandbox string, word message) error {
 	c, err := h.shim(ctx, sandbox)
 	if err == nil {
-		err = c.send(parcel{message: message{Stop: true}})
+		err = c.send(parcel{message: word})
 	}
 	if err != nil {
-		return fmt.Errorf("ending a sandbox's program: %w", err)
+		return fmt.Errorf("speaking with a sandbox's shim: %w", err)
 	}
 	return nil
 }

@@ -40,6 +40,8 @@ type Shim struct {
 	Callers func([]netip.Addr)
 	// Stop ends the sandbox's program. It is set before Keep; nil: nothing does.
 	Stop func()
+	// Open opens the sandbox's network that was closed. It is set before Keep; nil: nothing does.
+	Open func()
 
 	sandbox string
 	dial    Dial
@@ -177,6 +179,8 @@ func (s *Shim) hear(c *conversation, m message) {
 		s.call(c, *m.Callers)
 	case m.Stop && s.Stop != nil:
 		s.Stop()
+	case m.Open && s.Open != nil:
+		s.Open()
 	}
 	if m.Targets == nil || len(*m.Targets) > TargetsLimit || s.listen == nil {
 		return

@@ -72,6 +72,8 @@ type message struct {
 	Callers *[]string `json:"callers,omitempty"`
 	// Stop: the shim is to end the program of the container whose network it has closed.
 	Stop bool `json:"stop,omitempty"`
+	// Open: the shim is to open that network again.
+	Open bool `json:"open,omitempty"`
 	// Rekeyed: joined streams have ended, since the server has changed its TLS keys.
 	Rekeyed bool `json:"rekeyed,omitempty"`
 }

@@ -89,6 +89,26 @@ func Close(namespace string, r Rules) error {
 	return nil
 }
 
+// Open takes the rules out of the network namespace at a path.
+func Open(namespace string) error {
+	ns, err := os.Open(namespace)
+	if err != nil {
+		return fmt.Errorf("opening the sandbox's network namespace: %w", err)
+	}
+	defer ns.Close()
+	c, err := nftables.New(nftables.WithNetNSFd(int(ns.Fd())))
+	if err != nil {
+		return fmt.Errorf("asking the kernel for rules of a network namespace: %w", err)
+	}
+	t := &nftables.Table{Family: nftables.TableFamilyINet, Name: table}
+	c.AddTable(t) // so that there is one to delete
+	c.DelTable(t)
+	if err := c.Flush(); err != nil {
+		return fmt.Errorf("taking rules out of the sandbox's network namespace: %w", err)
+	}
+	return nil
+}
+
 // hosts are the node's addresses, as a sandbox sees them.
 func hosts(namespace string) (all []netip.Addr, err error) {
 	var sandbox []net.Addr

@@ -47,6 +47,8 @@ type Pod struct {
 	Main string
 	// Gateway: it has the directory of its node with the sockets for gateways.
 	Gateway bool
+	// Once: its containers are not started again when they end.
+	Once bool
 	// Mirror: the kubelet made it, for a static pod.
 	Mirror bool
 	// MeshTLS: it has a sidecar that takes the mesh's mutual TLS.
@@ -69,6 +71,7 @@ func PodOf(o any) (*Pod, error) {
 		kept.Annotations = annotations(p.Annotations)
 		kept.Gateway = slices.ContainsFunc(p.Spec.Volumes, hasGatewayDir)
 		_, kept.Mirror = p.Annotations[corev1.MirrorPodAnnotationKey]
+		kept.Once = p.Spec.RestartPolicy == corev1.RestartPolicyNever || p.Spec.RestartPolicy == corev1.RestartPolicyOnFailure
 		if p.Spec.RuntimeClassName != nil {
 			kept.RuntimeClass = *p.Spec.RuntimeClassName
 		}
