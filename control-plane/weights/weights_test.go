@@ -198,7 +198,7 @@ func TestWeightsAreContinuous(t *testing.T) {
 			}
 			low, high := 0.0, 1.0
 			first, last := at(low), at(high)
-			for range 24 {
+			for range 32 {
 				x := (low + high) / 2
 				middle := at(x)
 				if moved(first, middle) > moved(middle, last) {
@@ -207,7 +207,7 @@ func TestWeightsAreContinuous(t *testing.T) {
 					low, first = x, middle
 				}
 			}
-			// A ten-millionth of the way further. Each of the two is as exact as its policy.
+			// Less than a billionth of the way further. Each of the two is as exact as its policy.
 			if d := moved(first, last); d > max(1e-5, 2*tolerance(name)) {
 				t.Errorf("%s: at %v of the way %v of all requests go elsewhere at once: %v, then %v", name, low, d, first, last)
 			}

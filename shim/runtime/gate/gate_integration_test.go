@@ -165,8 +165,9 @@ func (a attempt) check(t *testing.T) {
 	t.Helper()
 	began := time.Now()
 	err := dial(a.namespace, a.from, a.to, a.port, a.user)
-	if (err == nil) != a.passes || time.Since(began) > patience/2 {
-		t.Errorf("%s: %v after %s, want that it passes: %t, and at once", a.what, err, time.Since(began), a.passes)
+	took := time.Since(began)
+	if passes := err == nil; passes != a.passes || !passes && took > patience/2 { // a link that has just come up may lose the first packet
+		t.Errorf("%s: %v after %s, want that it passes: %t, and else is refused at once", a.what, err, took, a.passes)
 	}
 }
 
