@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"io/fs"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/headstart-mesh/headstart/shim/nodeapi"
@@ -89,10 +91,7 @@ func (k *Kubelet) noted(id string) string {
 // adoptGated takes over the pods whose sandboxes are closed, when no other daemon has them any more: their programs may be at work on
 // something before its turn, of which nobody knows then. They are replaced.
 func (k *Kubelet) adoptGated() {
-	if len(k.gated) == 0 {
-		return
-	}
-	for id := range k.gated {
+	for _, id := range slices.Collect(maps.Keys(k.gated)) { // which each of them changes
 		k.wg.Go(func() { k.adoptOne(id) })
 	}
 }

@@ -5,10 +5,7 @@ package meshtest
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
-	"io"
-	"net/http"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -197,21 +194,8 @@ func TestFunctionsRunAhead(t *testing.T) {
 	known(t, through, w)
 	runs := 0
 	run := func(ctx context.Context) error {
-		ctx, cancel := context.WithTimeout(ctx, requestTimeout)
-		defer cancel()
-		r, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+through.ip+":8080/", strings.NewReader(`{}`))
-		if err != nil {
+		if _, err := runOf(ctx, through, w, `{}`); err != nil {
 			return err
-		}
-		r.Host = w.host()
-		resp, err := client.Do(r)
-		if err != nil {
-			return err
-		}
-		defer resp.Body.Close()
-		b, err := io.ReadAll(resp.Body)
-		if err != nil || resp.StatusCode != http.StatusOK {
-			return errors.Join(fmt.Errorf("%d %.500s", resp.StatusCode, b), err)
 		}
 		runs++
 		said, err := asks(ctx, "asker", "/usr/bin/redis-cli", "-h", redisHost, "MGET", "ahead:go", "ahead:py")
@@ -256,7 +240,8 @@ func TestFunctionsRunAhead(t *testing.T) {
 	kubectl(t, "-n", world.System, "rollout", "status", daemons, "--timeout", "3m")
 	eventually(t, "their programs are started again", func(ctx context.Context) error {
 		for _, p := range pods[1:] {
-			said, err := in.Output(ctx, nil, "kubectl", "-n", p.namespace, "get", "pod", p.name, "-o", `jsonpath={.status.containerStatuses[?(@.name=="query")].restartCount}`)
+			said, err := in.Output(ctx, nil, "kubectl", "-n", p.namespace, "get", "pod", p.name, "-o",
+				`jsonpath={.status.containerStatuses[?(@.name=="query")].restartCount}`)
 			if err != nil {
 				return err
 			}
