@@ -126,7 +126,7 @@ func seeds() map[string][]string {
 		policy.KeyInput: references, keyMask: references, policy.KeyPath: paths, policy.KeyStore: names,
 		policy.KeyInputLimit:  quantities,
 		policy.KeyScaleToZero: durations, policy.KeyReadyTimeout: durations, policy.KeyCallers: namespaces,
-		policy.KeyTrigger: streams, policy.KeyTriggerStore: names, policy.KeyTriggerTries: counts, policy.KeyWorkflow: names,
+		policy.KeyTrigger: streams, policy.KeyTriggerStore: names, policy.KeyTriggerTries: counts, policy.KeyWorkflow: names, policy.KeyState: names,
 		policy.KeyRouting: words, policy.KeyReadBy: words, policy.KeyS3Learn: words, policy.KeySpeculation: words, policy.KeyVolumes: volumes, policy.KeyConnections: connections, policy.KeyConnectionsBy: words, policy.KeyVolumesWait: append(durations, "0s", "-1ns"),
 	}
 }

@@ -49,6 +49,9 @@ func (d *document) service(v value, st stores.Stores, ds destinations.Destinatio
 	name, namespace := d.named(meta)
 	f.Policy = d.policy(meta.take("annotations").object(), st.For(namespace))
 	meta.close()
+	if f.Policy.State != "" {
+		meta.self.report("has "+policy.KeyState+", which is of workflows", "remove it")
+	}
 	if f.Policy.Workflow != "" {
 		meta.self.report("has "+policy.KeyWorkflow+", which is of Services without a program", "remove it")
 	}

@@ -38,6 +38,7 @@ const (
 	KeyS3           = filterapi.AnnotationS3
 	KeyS3Learn      = filterapi.AnnotationS3Learn
 	KeySpeculation  = filterapi.AnnotationSpeculation
+	KeyState        = filterapi.AnnotationState
 
 	KeyConnections   = filterapi.AnnotationConnections
 	KeyConnectionsBy = filterapi.AnnotationConnectionsBy
@@ -242,6 +243,11 @@ var table = []Annotation{
 		Key: KeyWorkflow, On: Functions, Kind: Name, Not: "is not the name of a Workflow", Absent: "none: the function has pods",
 		Example: "checkout", Meaning: workflowMeaning,
 		set: func(p *Policy, v value) { p.Workflow = v.text },
+	},
+	{
+		Key: KeyState, On: Functions | Workflows, Kind: Name, Not: "is not the name of a destination", Absent: "none", Example: "sessions",
+		Meaning: stateMeaning,
+		set:     func(p *Policy, v value) { p.State = v.text },
 	},
 	{
 		Key: KeyReadBy, On: Functions, Kind: Choice, Default: ReadByBody, Example: ReadByS3, Meaning: functionReadByMeaning,

@@ -212,6 +212,9 @@ request does not wait. The pods have ` + "`headstart.dev/s3`" + ` then, with the
 	s3LearnMeaning = `has nodes learn which objects the function's programs read by [S3 on the node](s3.md#what-nodes-learn) for
 which requests, and fetch them when the next one starts an instance. For functions without an input.`
 
+	stateMeaning = "names the [destination](connections.md#the-list) of the kind `redis`, with the origin `node`, where nodes note what the runs of a workflow\n" +
+		"have come to, so that a request with the same `Idempotency-Key` [goes on with a run](workflows.md#requests-that-come-again) whose node is lost. Of workflows only."
+
 	speculationMeaning = "says whether [workflows](workflows.md#running-ahead) may have the function work before its turn, on an input that was\n" +
 		"guessed. With `allowed` its sandboxes are closed, and each instance takes one request at a time."
 
@@ -220,5 +223,5 @@ With ` + "`socket`" + ` it starts at once, finds no file, and reads the input by
 )
 
 const workflowMeaning = `names the [Workflow](workflows.md) of the Service's namespace that answers its requests. Such a Service has no
-selector. Of the other annotations it may have ` + "`headstart.dev/callers`" + ` and those of triggers. On one machine a workflow needs no
-Service.`
+selector. Of the other annotations it may have ` + "`headstart.dev/callers`, `headstart.dev/state`" + ` and those of triggers. On one machine a workflow
+needs no Service.`

@@ -45,6 +45,8 @@ type Policy struct {
 	Routing string `json:",omitempty"`
 	// Workflow is the name of the workflow that answers the function's requests, in its namespace; empty: it has pods.
 	Workflow string `json:",omitempty"`
+	// State is the destination with what a workflow's runs have come to; empty: that is noted nowhere.
+	State string `json:",omitempty"`
 	// RunsAhead tells of a function that workflows may have work on requests before their turn.
 	RunsAhead bool `json:",omitempty"`
 	// ReadBySocket tells of a job that its program reads the input by its socket, and needs no
@@ -68,6 +70,7 @@ func (p Policy) Tell(m *nodeapi.Function) {
 	m.HasInput, m.BodyInput = p.Input != "", p.BodyInput
 	m.InputTemplate, m.InputTemplates = p.Templates()[""], p.Templates().Named()
 	m.Callers, m.S3, m.ReadByS3, m.S3Learn = p.CallerNamespaces(), p.S3, p.ReadByS3, p.S3Learn
+	m.State = p.State
 }
 
 // CallerNamespaces are the names in Callers.

@@ -108,6 +108,19 @@ func TestAWorkflowRunsAheadOnAStore(t *testing.T) {
 	}
 }
 
+// results are how often calls have run ahead, by what has come of them.
+func results(t *testing.T, workflow string) map[string]float64 {
+	t.Helper()
+	all := map[string]float64{}
+	for _, result := range []string{"adopted", "wrong", "state", "idle", "failed", "end"} {
+		n, err := bed.Metric(t.Context(), testbed.Edge, fmt.Sprintf(`headstart_workflow_ahead_total{result=%q,workflow="default/%s"}`, result, workflow))
+		if err == nil { // else there are none
+			all[result] = n
+		}
+	}
+	return all
+}
+
 // A program that works on when it has answered is found, and named. From then on it works in its turn.
 func TestAProgramThatWorksOn(t *testing.T) {
 	deploy(t, speculative("on-slow"))
@@ -127,9 +140,11 @@ func TestAProgramThatWorksOn(t *testing.T) {
 		return slices.ContainsFunc(function(t, "on-late").Events, func(e event.Event) bool { return e.Reason == "WorksAfterAnswer" })
 	}
 	ahead := false
+	runs := 0
 	eventually(t, "it is found", func() error {
+		runs++
 		if ahead = ahead || run().ahead; !found() {
-			return fmt.Errorf("it has run ahead: %t", ahead)
+			return fmt.Errorf("in %d runs it has run ahead: %t; results %v, events %+v", runs, ahead, results(t, "works-on"), function(t, "on-late").Events)
 		}
 		return nil
 	})

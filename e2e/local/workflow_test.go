@@ -32,7 +32,14 @@ spec:
 // deployWorkflow applies it, until the test ends.
 func deployWorkflow(t *testing.T, name, tasks string) {
 	t.Helper()
-	if _, err := bed.Client().Apply(t.Context(), strings.NewReader(workflowOf(name, tasks))); err != nil {
+	deployWorkflowWith(t, name, "", tasks)
+}
+
+// deployWorkflowWith applies one with annotations.
+func deployWorkflowWith(t *testing.T, name, annotations, tasks string) {
+	t.Helper()
+	manifest := strings.Replace(workflowOf(name, tasks), "{ name: "+name+" }", "{ name: "+name+", annotations: { "+annotations+" } }", 1)
+	if _, err := bed.Client().Apply(t.Context(), strings.NewReader(manifest)); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {

@@ -34,6 +34,8 @@ const (
 	AnnotationS3          = AnnotationPrefix + "s3"
 	AnnotationS3Learn     = AnnotationPrefix + "s3-learn"
 	AnnotationSpeculation = AnnotationPrefix + "speculation"
+	// AnnotationState names the destination that has what a workflow's runs have come to.
+	AnnotationState = AnnotationPrefix + "state"
 	// AnnotationConnections and that after it are of pods only.
 	AnnotationConnections   = AnnotationPrefix + "connections"
 	AnnotationConnectionsBy = AnnotationPrefix + "connections-by"

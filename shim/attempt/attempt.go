@@ -24,9 +24,17 @@ var ErrUnclear = problem.New(http.StatusBadGateway, "StateUnclear", filterapi.An
 
 // Effect is what an attempt has done elsewhere, where nobody sees it.
 type Effect interface {
-	// Commit makes it count, all of it, or else fails: with ErrUnclear if it may count. All other errors say that nothing does.
-	Commit(ctx context.Context) error
+	// Commit makes it count, all of it, or else fails: with ErrUnclear if it may count. All other errors say that nothing does. With a
+	// note, that is written in the same step, if both are of one store; noted tells whether it was, or may be. ErrFenced says that somebody else has
+	// the note's run.
+	Commit(ctx context.Context, n *Note) (noted bool, err error)
 }
+
+// ErrFenced is why an effect does not count: the run that it is for is somebody else's.
+var ErrFenced = errors.New("the run is somebody else's")
+
+// Note is what a run has come to by an attempt: a field of the run's record in a store, which has the run's owner in its field owner.
+type Note struct{ Store, Record, Owner, Field, Value string }
 
 // Attempt is one. Its methods may be called at the same time.
 type Attempt struct {
@@ -105,22 +113,22 @@ func (a *Attempt) Adopt() error {
 }
 
 // Commit is Adopt for an attempt with an effect, which counts then. If it cannot, the attempt is squashed.
-func (a *Attempt) Commit(ctx context.Context) error {
+func (a *Attempt) Commit(ctx context.Context, n *Note) (noted bool, err error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.phase != working || a.effect == nil {
-		return ErrSquashed
+		return false, ErrSquashed
 	}
 	a.phase = committing
 	a.mu.Unlock()
-	err := a.effect.Commit(ctx)
+	noted, err = a.effect.Commit(ctx, n)
 	a.mu.Lock()
 	if err != nil {
 		a.end()
-		return err
+		return noted, err
 	}
 	a.adopt()
-	return nil
+	return noted, nil
 }
 
 // adopt has the turn come; the caller holds mu.

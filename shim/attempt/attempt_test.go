@@ -68,9 +68,9 @@ type effect struct {
 	err error
 }
 
-func (e effect) Commit(context.Context) error {
+func (e effect) Commit(context.Context, *attempt.Note) (bool, error) {
 	e.do()
-	return e.err
+	return true, e.err
 }
 
 // An attempt with an effect is adopted when that counts, and is squashed when it does not. Nothing that happens meanwhile changes that.
@@ -80,7 +80,7 @@ func TestEffects(t *testing.T) {
 		for name, meanwhile := range map[string]func(a *attempt.Attempt){
 			"nothing":         func(*attempt.Attempt) {},
 			"it is squashed":  func(a *attempt.Attempt) { a.Squash() },
-			"its turn comes":  func(a *attempt.Attempt) { _, _ = a.Adopt(), a.Commit(t.Context()) },
+			"its turn comes":  func(a *attempt.Attempt) { _ = a.Adopt(); _, _ = a.Commit(t.Context(), nil) },
 			"another effect":  func(a *attempt.Attempt) { a.Affect(effect{}) },
 			"somebody waits":  func(a *attempt.Attempt) { a.Then(func() {}) },
 			"it begins again": func(a *attempt.Attempt) { a.Begin(func() { t.Error("it was stopped") }) },
@@ -93,8 +93,8 @@ func TestEffects(t *testing.T) {
 			if got := a.Adopt(); !errors.Is(got, attempt.ErrEffect) || a.InTurn() || a.IsSquashed() {
 				t.Errorf("%s: it is adopted without its effect: %v", name, got)
 			}
-			if got := a.Commit(t.Context()); !errors.Is(got, err) {
-				t.Errorf("%s: %v, want %v", name, got, err)
+			if noted, got := a.Commit(t.Context(), nil); !errors.Is(got, err) || !noted {
+				t.Errorf("%s: %v, want %v, noted %t", name, got, err, noted)
 			}
 			if a.InTurn() != (err == nil) || a.IsSquashed() != (err != nil) || (stopped == 1) != (err != nil) {
 				t.Errorf("%s, %v: adopted %v, squashed %v, stopped %d times", name, err, a.InTurn(), a.IsSquashed(), stopped)

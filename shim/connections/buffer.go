@@ -56,7 +56,7 @@ func (s *Server) store(sb *sandbox, name string, d *destination) *databuffer.Sto
 	sb.mu.Lock()
 	defer sb.mu.Unlock()
 	if sb.stores[name] == nil {
-		of := databuffer.NewStore(func(ctx context.Context) (net.Conn, error) {
+		of := databuffer.NewStore(name, func(ctx context.Context) (net.Conn, error) {
 			w, err := s.connect(ctx, sb, d, "")
 			if err != nil {
 				return nil, err

@@ -16,6 +16,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/headstart-mesh/headstart/shim/nodeapi"
 	"github.com/headstart-mesh/headstart/shim/nodeapi/destinations"
 	"github.com/headstart-mesh/headstart/shim/objects/source/address"
@@ -55,7 +57,9 @@ type destination struct {
 	// at is where the server was found, and when last, and password what its secret held.
 	at       map[netip.Addr]time.Time
 	password string
-	refusal  string // what the server or a name server has said against it at last; empty: nothing
+	store    *redis.Client // of workflows; nil: none has asked
+	gone     bool          // it is on the list no more
+	refusal  string        // what the server or a name server has said against it at last; empty: nothing
 }
 
 func newDestination(c *nodeapi.Destination, secrets *os.Root) *destination {

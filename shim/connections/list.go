@@ -62,7 +62,7 @@ func openList(secretsDir, path string, renew func(string)) (*list, error) {
 func (l *list) close() {
 	l.mu.Lock()
 	for _, d := range l.all {
-		d.closeHTTP()
+		d.shut(true)
 	}
 	l.mu.Unlock()
 	if l.secrets != nil {
@@ -105,7 +105,7 @@ func (l *list) replace(now []*nodeapi.Destination) {
 	l.came = make(chan struct{})
 	l.mu.Unlock()
 	for _, d := range gone {
-		d.closeHTTP()
+		d.shut(true)
 		l.renew(d.config.GetName())
 	}
 }
@@ -162,7 +162,7 @@ func (l *list) look(ctx context.Context, used map[string]bool) (m *nodeapi.Desti
 		looks.Go(func() error {
 			saw, wrong := d.look(ctx, used[name])
 			if saw == renewed {
-				d.closeHTTP()
+				d.shut(false)
 				l.renew(name)
 			}
 			mu.Lock()

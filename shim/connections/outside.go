@@ -83,9 +83,16 @@ func (d *destination) openHTTP() {
 	}
 }
 
-// closeHTTP ends the unused connections.
-func (d *destination) closeHTTP() {
+// shut ends the connections that are workflows': those with servers by HTTP as far as they are unused. gone: there are to be no more of them.
+func (d *destination) shut(gone bool) {
 	if d.http != nil {
 		d.http.CloseIdleConnections()
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.gone = d.gone || gone
+	if d.store != nil {
+		_ = d.store.Close() // it has nothing left to say
+		d.store = nil
 	}
 }

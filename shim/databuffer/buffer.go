@@ -68,7 +68,8 @@ func (b *Buffer) Close() {
 
 // Store is a store as the programs of one sandbox use it.
 type Store struct {
-	// Client has the rights of the programs' sessions.
+	// name is the destination's. The client has the rights of the programs' sessions.
+	name   string
 	client *redis.Client
 
 	mu       sync.Mutex
@@ -77,9 +78,9 @@ type Store struct {
 	asked    time.Time
 }
 
-// NewStore returns a store whose connections dial makes: logged in, and in the database that programs find.
-func NewStore(dial func(context.Context) (net.Conn, error)) *Store {
-	return &Store{client: redis.NewClient(&redis.Options{Addr: "store", Protocol: 2, PoolSize: 4, MaxRetries: -1, DisableIdentity: true, ContextTimeoutEnabled: true,
+// NewStore returns the store of a destination whose connections dial makes: logged in, and in the database that programs find.
+func NewStore(name string, dial func(context.Context) (net.Conn, error)) *Store {
+	return &Store{name: name, client: redis.NewClient(&redis.Options{Addr: "store", Protocol: 2, PoolSize: 4, MaxRetries: -1, DisableIdentity: true, ContextTimeoutEnabled: true,
 		Dialer: func(ctx context.Context, _, _ string) (net.Conn, error) { return dial(ctx) }})}
 }
 
@@ -125,7 +126,7 @@ func (b *Buffer) copyOf(a *attempt.Attempt, s *Store) (*copied, error) {
 	if err != nil {
 		return nil, errors.Join(errWait, err)
 	}
-	c := &copied{store: s.client, own: own, metrics: b.config.Metrics, keys: map[string]*key{}, dirty: map[*passing]bool{}}
+	c := &copied{name: s.name, store: s.client, own: own, metrics: b.config.Metrics, keys: map[string]*key{}, dirty: map[*passing]bool{}}
 	if !a.Affect(c) {
 		own.give()
 		if a.InTurn() {

@@ -57,7 +57,7 @@ func newRig(t *testing.T) *rig {
 	r := &rig{t: t, address: redistest.Start(t).Address, current: map[string]*attempt.Attempt{}, waiting: make(chan string, 64), works: map[string]int{}}
 	var end context.CancelFunc
 	r.ctx, end = context.WithCancel(context.Background())
-	r.store = databuffer.NewStore(r.Dial)
+	r.store = databuffer.NewStore("sessions", r.Dial)
 	r.outside = redis.NewClient(&redis.Options{Addr: r.address, Protocol: 2})
 	dir, err := os.MkdirTemp("", "hs") // unix sockets need a short path
 	if err != nil {
@@ -100,6 +100,12 @@ func (r *rig) turn(ctx context.Context, instance string) error {
 		a.Squash()
 		return ctx.Err()
 	}
+}
+
+// commit has an attempt's effect count.
+func commit(ctx context.Context, a *attempt.Attempt) error {
+	_, err := a.Commit(ctx, nil)
+	return err
 }
 
 // worked hears that an instance does something that others may see.
@@ -272,11 +278,57 @@ func TestWhatAProgramDoesIsHeard(t *testing.T) {
 		t.Errorf("it has done %d things", r.works["a"])
 	}
 	a := r.begin("a")
-	if err := errors.Join(p.Set(ctx, "k", 1, 0).Err(), a.Commit(ctx), p.Incr(ctx, "k").Err(), p.Publish(ctx, "news", "k").Err()); err != nil {
+	if err := errors.Join(p.Set(ctx, "k", 1, 0).Err(), commit(ctx, a), p.Incr(ctx, "k").Err(), p.Publish(ctx, "news", "k").Err()); err != nil {
 		t.Fatal(err)
 	}
 	if r.works["a"] != 3 {
 		t.Errorf("it has done %d things, and not 3", r.works["a"])
+	}
+}
+
+// What a run has come to is written in one step with what an attempt has done, if the run is still its owner's, and both are of one store.
+func TestACommitIsNoted(t *testing.T) {
+	for name, c := range map[string]struct {
+		store, owner string
+		meanwhile    bool // somebody else writes what the attempt has read
+		noted        bool
+		want         error
+		n            string
+	}{
+		"by its owner":               {"sessions", "me", false, true, nil, "2"},
+		"by an earlier one":          {"sessions", "me before", false, false, attempt.ErrFenced, "1"},
+		"nothing but the owner":      {"sessions", "me", false, true, nil, "2"},
+		"in another store":           {"orders", "me", false, false, nil, "2"},
+		"of something else than now": {"sessions", "me", true, false, attempt.ErrSquashed, "7"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r, ctx := newRig(t), t.Context()
+			r.ready()
+			r.outside.Set(ctx, "n", 1, 0)
+			r.outside.HSet(ctx, "record", "owner", "me")
+			a, p := r.begin("a"), r.program("a", 2)
+			if n, err := p.Incr(ctx, "n").Result(); n != 2 || err != nil {
+				t.Fatal(n, err)
+			}
+			if c.meanwhile {
+				r.outside.Set(ctx, "n", 7, 0)
+			}
+			n := &attempt.Note{Store: c.store, Record: "record", Owner: c.owner, Field: "call:1", Value: "2"}
+			if name == "nothing but the owner" {
+				n.Field, n.Value = "", ""
+			}
+			noted, err := a.Commit(ctx, n)
+			if noted != c.noted || !errors.Is(err, c.want) {
+				t.Errorf("noted %t, %v, want %t, %v", noted, err, c.noted, c.want)
+			}
+			want := ""
+			if c.noted {
+				want = n.Value
+			}
+			if got, n := r.outside.HGet(ctx, "record", "call:1").Val(), r.outside.Get(ctx, "n").Val(); got != want || n != c.n {
+				t.Errorf("the store has n %s, want %s, and %q in the record, want %q", n, c.n, got, want)
+			}
+		})
 	}
 }
 
@@ -327,7 +379,7 @@ func TestAnAttemptIsUnseen(t *testing.T) {
 			if err := a.Adopt(); !errors.Is(err, attempt.ErrEffect) {
 				t.Fatal(err)
 			}
-			if err := a.Commit(ctx); err != nil {
+			if err := commit(ctx, a); err != nil {
 				t.Fatal(err)
 			}
 			if got := r.outside.Get(ctx, "n").Val() + r.outside.HGet(ctx, "h", "b").Val() + r.outside.Get(ctx, "new").Val() +
@@ -360,7 +412,7 @@ func TestASquashedAttemptIsNothing(t *testing.T) {
 	if err := p.Incr(ctx, "n").Err(); err == nil || !strings.Contains(err.Error(), "nobody wants") {
 		t.Errorf("it hears %v", err)
 	}
-	if err := a.Commit(ctx); err == nil {
+	if err := commit(ctx, a); err == nil {
 		t.Error("it is committed")
 	}
 	if n := r.outside.Get(ctx, "n").Val(); n != "1" {
@@ -371,7 +423,7 @@ func TestASquashedAttemptIsNothing(t *testing.T) {
 	if n, err := p.Incr(ctx, "n").Result(); err != nil || n != 2 {
 		t.Errorf("the next attempt sees %d, %v", n, err)
 	}
-	if err := next.Commit(ctx); err != nil || r.outside.Get(ctx, "n").Val() != "2" {
+	if err := commit(ctx, next); err != nil || r.outside.Get(ctx, "n").Val() != "2" {
 		t.Error(err)
 	}
 }
@@ -419,7 +471,7 @@ func TestWhatWasReadHasToHold(t *testing.T) {
 			do(p, c.ahead)
 			do(r.outside, c.others)
 			before := r.all()
-			err := a.Commit(ctx)
+			err := commit(ctx, a)
 			if (err == nil) != c.commits || a.InTurn() != c.commits {
 				t.Errorf("it is committed: %v", err)
 			}
@@ -466,7 +518,7 @@ func TestWhatWaitsForItsTurn(t *testing.T) {
 			if after := r.all(); !reflect.DeepEqual(after, before) {
 				t.Errorf("others see %v", after)
 			}
-			if err := a.Commit(ctx); err != nil {
+			if err := commit(ctx, a); err != nil {
 				t.Fatal(err)
 			}
 			if err := <-done; err != nil && !errors.Is(err, redis.Nil) && name != "an unknown one" && name != "its own format" && name != "a slow one" {
@@ -502,7 +554,7 @@ func TestTransactions(t *testing.T) {
 					t.Fatal(line, err)
 				}
 			}
-			if err := a.Commit(ctx); (err == nil) != c.commits {
+			if err := commit(ctx, a); (err == nil) != c.commits {
 				t.Error(err)
 			}
 		})
@@ -543,7 +595,7 @@ func TestTheEngineIsKilled(t *testing.T) {
 	if err == nil || !a.IsSquashed() {
 		t.Errorf("it goes on: %v", err)
 	}
-	if err := a.Commit(ctx); err == nil || r.outside.Exists(ctx, "k").Val() != 0 {
+	if err := commit(ctx, a); err == nil || r.outside.Exists(ctx, "k").Val() != 0 {
 		t.Errorf("a squashed attempt has an effect: %v", err)
 	}
 }
@@ -567,7 +619,7 @@ func TestTheStoreIsLost(t *testing.T) {
 			c.lose(r)
 			ctx, cancel := context.WithTimeout(ctx, 200*time.Millisecond)
 			defer cancel()
-			if err := a.Commit(ctx); !errors.Is(err, c.want) {
+			if err := commit(ctx, a); !errors.Is(err, c.want) {
 				t.Errorf("%v, want %v", err, c.want)
 			}
 		})
@@ -595,7 +647,7 @@ func TestCommandsThatDoNothing(t *testing.T) {
 				}
 				_ = p.Process(ctx, redis.NewCmd(ctx, words...)) // most are refused
 			}
-			if err := a.Commit(ctx); err != nil {
+			if err := commit(ctx, a); err != nil {
 				t.Fatal(err)
 			}
 			if got := r.all(); len(got) != 1 || r.outside.Get(ctx, "k").Val() != "precious" {
@@ -630,7 +682,7 @@ func TestACommitIsNotSeen(t *testing.T) {
 				}
 			})
 		}
-		err := a.Commit(ctx)
+		err := commit(ctx, a)
 		close(stop)
 		asking.Wait()
 		if err := errors.Join(append(heard, err)...); err != nil {
@@ -681,7 +733,7 @@ func TestAProgramThatDoesNotRead(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	if err := a.Commit(ctx); err != nil {
+	if err := commit(ctx, a); err != nil {
 		t.Error(err)
 	}
 }
@@ -763,7 +815,7 @@ func TestItIsAsInTurn(t *testing.T) {
 			}
 			err := w.a.Adopt()
 			if errors.Is(err, attempt.ErrEffect) {
-				err = w.a.Commit(ctx)
+				err = commit(ctx, w.a)
 			}
 			if err != nil {
 				conflicts++

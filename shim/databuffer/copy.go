@@ -25,6 +25,8 @@ const (
 	// skewMost is how much the store's clock may differ from the node's, and expiryLeast how long keys have to live: copies expire by
 	// the node's.
 	skewMost, expiryLeast = time.Second, 10 * time.Second
+	// noteWord and fenced are of commit.lua: that there is a note, and that it was not written.
+	noteWord, fenced = "note", 2
 )
 
 var (
@@ -49,6 +51,7 @@ var (
 // turn, one script writes what it has changed, if all that it has read is as it was (SpecFaaS, section V-C: its data buffer has a column
 // of bits for each function; here are the values themselves, so others may write the store meanwhile).
 type copied struct {
+	name    string // the store's
 	store   *redis.Client
 	own     *database
 	metrics *Metrics
@@ -174,13 +177,13 @@ func (c *copied) restore(ctx context.Context, keys []string, values []value) err
 }
 
 // Commit implements attempt.Effect.
-func (c *copied) Commit(ctx context.Context) (err error) {
+func (c *copied) Commit(ctx context.Context, n *attempt.Note) (noted bool, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	began := time.Now()
 	defer func() { c.metrics.committed(began, err) }()
 	if c.over || len(c.dirty) > 0 {
-		return attempt.ErrSquashed
+		return false, attempt.ErrSquashed
 	}
 	names := make([]string, 0, len(c.keys))
 	for name := range c.keys {
@@ -189,7 +192,7 @@ func (c *copied) Commit(ctx context.Context) (err error) {
 	slices.Sort(names)
 	after, err := c.after(ctx, names)
 	if err != nil {
-		return err
+		return false, err
 	}
 	args := make([]any, 0, 6*len(names))
 	for _, name := range names {
@@ -198,19 +201,24 @@ func (c *copied) Commit(ctx context.Context) (err error) {
 		writes := k.written && !(k.looked && now.same(k.before))
 		args = append(args, k.looked, k.before.dump, k.before.expires, writes, now.dump, max(0, now.expires))
 	}
+	if noted = n != nil && n.Store == c.name; noted {
+		names, args = append(names, n.Record), append(args, n.Owner, n.Field, n.Value, noteWord)
+	}
 	done, err := commitScript.Run(ctx, c.store, names, args...).Int()
 	var refused redis.Error
 	var dial *net.OpError
 	switch {
 	case errors.As(err, &refused), errors.As(err, &dial) && dial.Op == "dial": // nothing was written
-		return fmt.Errorf("%w: %w", attempt.ErrSquashed, err)
+		return false, fmt.Errorf("%w: %w", attempt.ErrSquashed, err)
 	case err != nil:
-		return fmt.Errorf("%w: %w", attempt.ErrUnclear, err)
+		return noted, fmt.Errorf("%w: %w", attempt.ErrUnclear, err)
+	case done == fenced:
+		return false, attempt.ErrFenced
 	case done == 0:
-		return attempt.ErrSquashed
+		return false, attempt.ErrSquashed
 	}
 	c.over = true
-	return nil
+	return noted, nil
 }
 
 // after reads the values of keys that were written.

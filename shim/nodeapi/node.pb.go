@@ -4493,7 +4493,9 @@ type Function struct {
 	// True when there is one instance at most: the node that has it asks nobody where requests go.
 	OneInstance bool `protobuf:"varint,263,opt,name=one_instance,json=oneInstance,proto3" json:"one_instance,omitempty"`
 	// Digest of what its instances are made of, where that is not said here (Kubernetes).
-	Revision      string `protobuf:"bytes,270,opt,name=revision,proto3" json:"revision,omitempty"`
+	Revision string `protobuf:"bytes,270,opt,name=revision,proto3" json:"revision,omitempty"`
+	// The destination with what a workflow's runs have come to; empty: that is noted nowhere.
+	State         string `protobuf:"bytes,271,opt,name=state,proto3" json:"state,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -4734,6 +4736,13 @@ func (x *Function) GetOneInstance() bool {
 func (x *Function) GetRevision() string {
 	if x != nil {
 		return x.Revision
+	}
+	return ""
+}
+
+func (x *Function) GetState() string {
+	if x != nil {
+		return x.State
 	}
 	return ""
 }
@@ -7841,7 +7850,7 @@ const file_node_proto_rawDesc = "" +
 	"\aremoved\x18\x02 \x03(\tR\aremoved\x120\n" +
 	"\x06stores\x18\x03 \x03(\v2\x18.headstart.node.v1.StoreR\x06stores\x12\x12\n" +
 	"\x04more\x18\x04 \x01(\bR\x04more\x12C\n" +
-	"\fdestinations\x18\xfa\x01 \x03(\v2\x1e.headstart.node.v1.DestinationR\fdestinations\"\xad\t\n" +
+	"\fdestinations\x18\xfa\x01 \x03(\v2\x1e.headstart.node.v1.DestinationR\fdestinations\"\xc4\t\n" +
 	"\bFunction\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1e\n" +
 	"\n" +
@@ -7881,7 +7890,8 @@ const file_node_proto_rawDesc = "" +
 	"\n" +
 	"runs_ahead\x18\x86\x02 \x01(\bR\trunsAhead\x12\"\n" +
 	"\fone_instance\x18\x87\x02 \x01(\bR\voneInstance\x12\x1b\n" +
-	"\brevision\x18\x8e\x02 \x01(\tR\brevision\x1a6\n" +
+	"\brevision\x18\x8e\x02 \x01(\tR\brevision\x12\x15\n" +
+	"\x05state\x18\x8f\x02 \x01(\tR\x05state\x1a6\n" +
 	"\bEnvEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\x1aA\n" +

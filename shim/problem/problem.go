@@ -69,7 +69,9 @@ var open = map[Reason]bool{
 	"TooManyReads": true, "TooManyCalls": true,
 	// of a server outside, whose name the workflow has
 	"DestinationFailed": true,
-	"OutputMalformed":   true, "NoOutput": true, "OutputUnknown": true, "OutputNotStored": true,
+	// of a workflow's request with a key
+	"RunInProgress": true, "RunTakenOver": true, "IdempotencyKeyReused": true, "IdempotencyKeyMalformed": true,
+	"OutputMalformed": true, "NoOutput": true, "OutputUnknown": true, "OutputNotStored": true,
 }
 
 // ForCaller is as much of a problem as a caller gets, for one function and request. The rest is in the

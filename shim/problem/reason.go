@@ -28,6 +28,8 @@ const (
 	ReasonPeerUnreachable Reason = "PeerUnreachable"
 	ReasonRelayFailed     Reason = "RelayFailed"
 	ReasonStoreForbidden  Reason = "StoreForbidden"
+	// ReasonStateUnavailable: what a workflow's run comes to cannot be noted.
+	ReasonStateUnavailable Reason = "StateUnavailable"
 	// ReasonStoreAddressRefused: a store's host is at an address where no store may be.
 	ReasonStoreAddressRefused Reason = "StoreAddressRefused"
 	ReasonStoreTimeout        Reason = "StoreTimeout"
@@ -70,6 +72,7 @@ var faults = map[Reason]Fault{
 	ReasonInstanceStopped:  FaultNobody,
 	ReasonPeerUnreachable:  FaultNobody,
 	ReasonRelayFailed:      FaultNobody,
+	ReasonStateUnavailable: FaultNobody,
 }
 
 // FaultOf is what a problem speaks against. Of reasons without a line here, which the control

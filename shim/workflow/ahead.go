@@ -16,6 +16,7 @@ import (
 	"github.com/headstart-mesh/headstart/filters/filterapi"
 	"github.com/headstart-mesh/headstart/shim/attempt"
 	"github.com/headstart-mesh/headstart/shim/nodeapi"
+	"github.com/headstart-mesh/headstart/shim/workflow/journal"
 	"github.com/headstart-mesh/headstart/shim/workflow/memo"
 	"github.com/headstart-mesh/headstart/shim/workflow/program"
 )
@@ -174,45 +175,51 @@ func (r *run) adopt(ctx context.Context) {
 			}
 			r.owner.config.Metrics.attempted(r.request.Workflow.GetName(), adopted)
 			if w.answer != nil {
-				r.state, again = r.commit(w), true
+				r.state, again = r.count(w), true
 				break
 			}
 		}
 	}
 }
 
-// commitEffect has what an attempt has done to a store count. The run hears of it as of an answer.
+// commitEffect has what an attempt has done to a store count: with its answer, if there is one and the run is noted. The run hears of it as of
+// an answer.
 func (r *run) commitEffect(ctx context.Context, w *work) {
 	w.committing = true
-	r.calls.Go(func() {
-		err := w.attempt.Commit(ctx)
-		select {
-		case r.answers <- came{work: w, at: time.Now(), committed: true, err: err}:
-		case <-ctx.Done():
-		}
+	if r.notes != nil && w.answer != nil {
+		r.count(w)
+		return
+	}
+	r.report(ctx, func() came {
+		_, err := w.attempt.Commit(ctx, r.notes.beside(journal.Entry{}))
+		return came{work: w, of: committed, err: err}
 	})
 }
 
 // committed goes on with an attempt whose effect counts, or with none.
-func (r *run) committed(w *work, err error) *program.State {
+func (r *run) committed(c came) *program.State {
+	w := c.work
 	w.committing = false
+	waited := r.under[w.step.ID] == w
 	switch {
-	case r.under[w.step.ID] != w: // nobody waits for it any more
-		return r.state
-	case errors.Is(err, attempt.ErrUnclear): // to do it again could have it done twice
+	case !waited:
+	case errors.Is(c.err, attempt.ErrFenced):
+		r.err = journal.ErrTakenOver
+	case errors.Is(c.err, attempt.ErrUnclear) && c.beside: // a request with the same key finds out
+		r.err = journal.Unavailable(c.err)
+	case errors.Is(c.err, attempt.ErrUnclear): // to do it again could have it done twice
 		w.answer, w.answered = &program.Answer{Err: attempt.ErrUnclear}, time.Now()
-	case err != nil:
+	case c.err != nil:
 		delete(r.under, w.step.ID)
-		r.looked = false
+		r.looked, waited = false, false
 		r.squash(w, squashedState)
-		return r.state
 	default:
 		r.owner.config.Metrics.attempted(r.request.Workflow.GetName(), adopted)
 	}
-	if w.answer == nil {
-		return r.state
+	if r.err == nil && waited && w.answer != nil {
+		return r.count(w)
 	}
-	return r.commit(w)
+	return r.state
 }
 
 // learn feeds the tables with an answer that counts.

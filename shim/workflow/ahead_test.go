@@ -20,6 +20,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/redis/go-redis/v9"
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/headstart-mesh/headstart/filters/filterapi"
@@ -49,10 +50,15 @@ type ahead struct {
 	// the run believes, as if that were not compared.
 	unread, unfenced, unasked bool
 
-	mu     sync.Mutex
-	events []*nodeapi.Event
-	began  []string       // what functions have got, in its order
-	store  map[string]int // how often functions have worked
+	redis *redis.Client // of records; nil: there is none
+	// fails says why a function cannot be asked.
+	fails func(name string) error
+
+	mu       sync.Mutex
+	attempts []*attempt.Attempt
+	events   []*nodeapi.Event
+	began    []string       // what functions have got, in its order
+	store    map[string]int // how often functions have worked
 }
 
 // count is an attempt's part of the store.
@@ -62,17 +68,17 @@ type count struct {
 	read int
 }
 
-func (c *count) Commit(context.Context) error {
+func (c *count) Commit(context.Context, *attempt.Note) (noted bool, err error) {
 	if err := c.node.committing(); err != nil {
-		return err
+		return false, err
 	}
 	c.node.mu.Lock()
 	defer c.node.mu.Unlock()
 	if !c.node.unread && c.node.store[c.name] != c.read {
-		return attempt.ErrSquashed
+		return false, attempt.ErrSquashed
 	}
 	c.node.store[c.name] = c.read + 1
-	return nil
+	return false, nil
 }
 
 // early is the key of a request's attempt in its context.
@@ -92,10 +98,11 @@ func (n *ahead) worked(ctx context.Context, name string) int {
 
 func newAhead(t testing.TB, answers map[string]func(body string) string) *ahead {
 	n := &ahead{t: t, answers: answers, never: map[string]bool{}, counts: map[string]bool{}, store: map[string]int{},
-		loses: func() bool { return false }, committing: func() error { return nil }}
+		loses: func() bool { return false }, committing: func() error { return nil }, fails: func(string) error { return nil }}
 	n.Owner = workflow.New(workflow.Config{Metrics: workflow.NewMetrics(prometheus.NewRegistry()),
 		Outside: func(string, *url.URL) (http.RoundTripper, string) { return nil, "" },
 		Event:   func(e *nodeapi.Event) { n.events = append(n.events, e) },
+		Store:   func(string, string) (*redis.Client, error) { return n.redis, nil },
 		Find: func(_ context.Context, host string) (*nodeapi.Function, error) {
 			name := strings.TrimSuffix(host, ".shop")
 			if answers[name] == nil {
@@ -116,6 +123,10 @@ func (n *ahead) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	n.mu.Lock()
 	n.began = append(n.began, name+" "+string(body))
 	n.mu.Unlock()
+	if err := n.fails(name); err != nil {
+		w.(interface{ Failed(error) }).Failed(err)
+		return
+	}
 	answer := ""
 	if n.counts[name] {
 		answer = fmt.Sprintf(`{"n":%d,"of":%q}`, n.worked(r.Context(), name), name)
@@ -137,6 +148,9 @@ func (n *ahead) ahead(a *attempt.Attempt, r *http.Request, keep calls.Keep) call
 	ctx, cancel := context.WithCancel(context.WithValue(context.WithoutCancel(r.Context()), early{}, a))
 	defer cancel()
 	asked := r.Header
+	n.mu.Lock()
+	n.attempts = append(n.attempts, a)
+	n.mu.Unlock()
 	if !a.Begin(cancel) {
 		return calls.Answer{Failed: attempt.ErrSquashed}
 	}
@@ -157,6 +171,19 @@ func (n *ahead) ahead(a *attempt.Attempt, r *http.Request, keep calls.Keep) call
 		a.Squash()
 	}
 	return calls.Answer{Failed: attempt.ErrSquashed}
+}
+
+// wantSettled fails if an attempt was left that neither counts nor does not: it would keep its copies of a store.
+func (n *ahead) wantSettled() {
+	n.t.Helper()
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for i, a := range n.attempts {
+		if !a.InTurn() && !a.IsSquashed() {
+			n.t.Fatalf("attempt %d of %d was left", i, len(n.attempts))
+		}
+	}
+	n.attempts = nil
 }
 
 // run has a workflow answer a request, and returns how long that takes.

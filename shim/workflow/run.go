@@ -16,6 +16,7 @@ import (
 	"github.com/headstart-mesh/headstart/shim/nodeapi/expression"
 	"github.com/headstart-mesh/headstart/shim/nodeapi/tracing"
 	"github.com/headstart-mesh/headstart/shim/problem"
+	"github.com/headstart-mesh/headstart/shim/workflow/journal"
 	"github.com/headstart-mesh/headstart/shim/workflow/memo"
 	"github.com/headstart-mesh/headstart/shim/workflow/program"
 )
@@ -49,19 +50,32 @@ type run struct {
 
 	heardAt time.Time // when there was the last answer, or something was over
 
+	notes *notes // nil: what the run has come to is noted nowhere
+	err   error  // why the run does not go on
+
 	path  []*nodeapi.RunStep // calls whose answers count
 	saved time.Duration      // by those that began before their turn
 }
 
-// came is an answer for a call.
+// came is what a run hears of one of its calls.
 type came struct {
 	work   *work
+	of     news
 	at     time.Time
 	answer program.Answer
-	// committed: it is not an answer, but whether the effect of an attempt counts.
-	committed bool
-	err       error
+	// beside: the answer is in the run's record together with the effect, or may be.
+	beside bool
+	err    error
 }
+
+// news are what there is to hear of a call.
+type news int
+
+const (
+	answered  news = iota
+	committed      // what an attempt has done elsewhere counts, or does not
+	noted          // the answer is in the run's record, or is not
+)
 
 func newRun(o *Owner, c compiled, q Request) *run {
 	return &run{owner: o, compiled: c, request: q, namespace: namespaceOf(q.Workflow.GetName()), prepared: map[string]bool{},
@@ -76,7 +90,13 @@ func (r *run) turn(ctx context.Context, next func() *program.State) error {
 		return err
 	}
 	defer leave()
+	if err := r.notes.owns(time.Now()); err != nil { // another node may have the run
+		return err
+	}
 	r.state = next()
+	if r.err != nil {
+		return r.err
+	}
 	r.adopt(ctx)
 	return r.keep(max(r.state.Memory(), leastMemory))
 }
@@ -90,47 +110,60 @@ func (r *run) keep(bytes int64) error {
 	return nil
 }
 
+// reasonInFlight is that the node has too much to do.
+const reasonInFlight = "TooManyInFlight"
+
 // take takes so many bytes more for a workflow's runs.
 func (o *Owner) take(from *memory, workflow string, bytes int64) error {
 	if why := from.change(workflow, bytes); why != "" {
-		return problem.New(http.StatusServiceUnavailable, "TooManyInFlight", "", "the node has "+why)
+		return problem.New(http.StatusServiceUnavailable, reasonInFlight, "", "the node has "+why)
 	}
 	return nil
 }
 
-// finish runs the program to its end. All calls have ended when it returns, as far as anybody waits for them.
-func (r *run) finish(ctx context.Context, input any) (any, *program.Fault, error) {
-	ctx, cancel := context.WithCancel(ctx)
+// finish runs the program to its end, from where it is by its record. All calls have ended when it returns, as far as anybody waits for them.
+func (r *run) finish(ctx context.Context, input any, of journal.Run) (any, *program.Fault, error) {
+	ctx, cancel := context.WithCancelCause(ctx)
 	defer func() {
-		r.owner.memory.change(r.request.Workflow.GetName(), -r.kept)
 		r.owner.ahead.change(r.request.Workflow.GetName(), -r.keptAhead)
 	}()
 	defer r.calls.Wait()
 	defer r.dropAll()
-	defer cancel()
+	defer cancel(nil)
+	if r.notes != nil {
+		r.calls.Go(func() { r.notes.keepOwning(ctx, cancel) })
+	}
 	timer := time.NewTimer(0)
 	defer timer.Stop()
-	err := r.turn(ctx, func() *program.State { return r.compiled.program.Start(r.request.ID, input, time.Now()) })
+	err := r.turn(ctx, func() *program.State { return r.compiled.program.Start(of.ID, input, of.Began) })
+	if err == nil && of.Again {
+		err = r.replay(ctx)
+	}
 	for err == nil {
 		if output, fault, ended := r.state.Ended(); ended {
 			r.compiled.predictor.Feed(r.state.Choices())
 			return output, fault, nil
 		}
-		r.begin(ctx) // before anything else: it waits for nothing but this
+		if err = r.begin(ctx); err != nil { // before anything else: it waits for nothing but this
+			break
+		}
+		if r.notes.next() {
+			err = r.turn(ctx, func() *program.State { return r.noteNext(ctx) })
+			continue
+		}
 		if err = r.lookAhead(ctx); err != nil {
 			break
 		}
 		var elapsed <-chan time.Time
-		if at := r.state.Deadline(); !at.IsZero() {
+		if at := r.state.Deadline(); !at.IsZero() && !r.notes.busy() { // what is noted comes first
 			timer.Reset(time.Until(at))
 			elapsed = timer.C
 		}
 		select {
 		case c := <-r.answers:
-			err = r.turn(ctx, func() *program.State { return r.came(c) })
+			err = r.turn(ctx, func() *program.State { return r.came(ctx, c) })
 		case <-elapsed:
-			r.looked, r.heardAt = false, time.Now()
-			err = r.turn(ctx, func() *program.State { return r.state.Elapse(time.Now()) })
+			err = r.turn(ctx, r.elapse)
 		case <-ctx.Done():
 			err = context.Cause(ctx)
 		}
@@ -139,7 +172,10 @@ func (r *run) finish(ctx context.Context, input any) (any, *program.Fault, error
 }
 
 // begin begins the calls whose turn it is, and ends those for which nobody waits any more.
-func (r *run) begin(ctx context.Context) {
+func (r *run) begin(ctx context.Context) error {
+	if err := r.notes.owns(time.Now()); err != nil {
+		return err
+	}
 	open := map[uint64]bool{}
 	for _, step := range r.state.Open() {
 		open[step.ID] = true
@@ -157,21 +193,30 @@ func (r *run) begin(ctx context.Context) {
 			delete(r.under, id)
 		}
 	}
+	return nil
 }
 
 // came takes a call's answer. That of one before its turn is a guess until then.
-func (r *run) came(c came) *program.State {
+func (r *run) came(ctx context.Context, c came) *program.State {
 	w := c.work
 	r.heardAt = c.at
-	if c.committed {
-		return r.committed(w, c.err)
+	switch c.of {
+	case committed, noted:
+		return r.counted(c)
+	}
+	if w.answer != nil { // it was given up when its effect was lost sight of
+		return r.state
+	}
+	if r.notes != nil && r.under[w.step.ID] == w && ofTheNode(c.answer.Err) {
+		r.err = c.answer.Err
+		return r.state
 	}
 	w.answer, w.answered = &c.answer, time.Now()
 	r.heard(w)
 	switch {
 	case r.under[w.step.ID] == w && w.committing: // the answer counts with it
 	case r.under[w.step.ID] == w:
-		return r.commit(w)
+		return r.count(w)
 	case r.early[w.step.ID] == w && w.answer.Err != nil: // it runs in its turn
 		r.failed[w.step.ID] = true
 		r.squash(w, squashedFailed)
@@ -179,17 +224,54 @@ func (r *run) came(c came) *program.State {
 	return r.state
 }
 
-// commit goes on with the answer of a call whose turn it is.
-func (r *run) commit(w *work) *program.State {
+// counted goes on with what has been made to count.
+func (r *run) counted(c came) *program.State {
+	if r.notes != nil && r.notes.noting == c.work {
+		r.notes.noting = nil
+	}
+	if c.of == noted {
+		return r.noted(c)
+	}
+	return r.committed(c)
+}
+
+// elapse goes on with what was to happen until now. With notes it is one thing at its own time, as for whoever reads them.
+func (r *run) elapse() *program.State {
+	r.looked, r.heardAt = false, time.Now()
+	if r.notes == nil {
+		return r.state.Elapse(time.Now())
+	}
+	if at := r.state.Deadline(); !at.After(r.notes.clock()) {
+		return r.state.Elapse(at)
+	}
+	return r.state
+}
+
+// count has the answer of a call count whose turn it is: once it is noted, if the run is.
+func (r *run) count(w *work) *program.State {
+	if r.notes == nil {
+		return r.commit(w, time.Now())
+	}
+	r.notes.waiting = append(r.notes.waiting, w)
+	return r.state
+}
+
+// commit goes on with the answer of a call that counts.
+func (r *run) commit(w *work, at time.Time) *program.State {
 	delete(r.under, w.step.ID)
 	delete(r.guesses, w.step.ID)
 	r.learn(w)
 	r.commits(w)
 	defer w.drop()
-	return r.state.Answer(w.step.ID, *w.answer, time.Now())
+	return r.state.Answer(w.step.ID, *w.answer, at)
 }
 
 func (r *run) dropAll() {
+	if r.notes != nil {
+		for _, w := range r.notes.waiting {
+			w.squash()
+		}
+	}
 	for _, w := range r.under {
 		w.drop()
 	}
@@ -240,8 +322,7 @@ type work struct {
 	// began is when it was begun, answered when the run heard of its answer, and turn when its turn came.
 	began, answered, turn time.Time
 	end                   context.CancelFunc
-	// committing: what it has done to a store is about to count.
-	committing bool
+	committing            bool // what it has done elsewhere is about to count
 
 	mu      sync.Mutex
 	kept    int64 // of the memory of runs, for the answer's body
@@ -263,6 +344,13 @@ func (w *work) grow(bytes int) error {
 	return nil
 }
 
+// squash ends an attempt whose effect does not count: it may hold copies of a store.
+func (w *work) squash() {
+	if w.attempt != nil {
+		w.attempt.Squash()
+	}
+}
+
 // drop lets go of a call: nobody waits for it any more.
 func (w *work) drop() {
 	w.end()
@@ -282,17 +370,23 @@ func (r *run) start(ctx context.Context, step *program.Step, a *attempt.Attempt)
 		from = r.owner.ahead // attempts leave what runs need to these
 	}
 	w := &work{step: step, attempt: a, end: end, began: time.Now(), give: func(bytes int64) error { return r.owner.take(from, r.request.Workflow.GetName(), bytes) }}
+	r.report(ctx, func() came { return came{work: w, answer: r.call(ctx, w)} })
+	return w
+}
+
+// report does something of a call's, and has the run hear of it, unless ctx ends before.
+func (r *run) report(ctx context.Context, do func() came) {
 	r.calls.Go(func() {
-		answer := r.call(ctx, w)
+		c := do()
 		if ctx.Err() != nil {
 			return
 		}
+		c.at = time.Now()
 		select {
-		case r.answers <- came{work: w, at: time.Now(), answer: answer}:
+		case r.answers <- c:
 		case <-ctx.Done():
 		}
 	})
-	return w
 }
 
 // call does what a step of a run is for.
@@ -347,7 +441,7 @@ func (r *run) call(ctx context.Context, w *work) (a program.Answer) {
 	case got.Failed != nil:
 		return program.Answer{Err: problem.ForCaller(got.Failed, to.f.GetName(), id)}
 	case got.Cut:
-		return program.Answer{Err: fmt.Errorf("the answer's body is larger than %d bytes", expression.SizeLimit)}
+		return program.Answer{Err: problem.New(http.StatusBadGateway, "AnswerTooLarge", "", fmt.Sprintf("the answer's body is larger than %d bytes", expression.SizeLimit))}
 	}
 	return program.Answer{Status: got.Status, Header: got.Header, Body: got.Body}
 }

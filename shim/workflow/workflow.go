@@ -13,6 +13,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/redis/go-redis/v9"
 	"go.opentelemetry.io/otel"
 	"go.opentelemetry.io/otel/codes"
 	"go.opentelemetry.io/otel/trace"
@@ -24,6 +25,7 @@ import (
 	"github.com/headstart-mesh/headstart/shim/nodeapi"
 	"github.com/headstart-mesh/headstart/shim/nodeapi/expression"
 	"github.com/headstart-mesh/headstart/shim/problem"
+	"github.com/headstart-mesh/headstart/shim/workflow/journal"
 	"github.com/headstart-mesh/headstart/shim/workflow/memo"
 	"github.com/headstart-mesh/headstart/shim/workflow/predict"
 	"github.com/headstart-mesh/headstart/shim/workflow/program"
@@ -38,6 +40,8 @@ type Config struct {
 	// Outside returns what sends requests to a URL's server that is no function, for workflows of a namespace, and its name; nil: they
 	// may not call it.
 	Outside func(namespace string, u *url.URL) (http.RoundTripper, string)
+	// Store returns what asks the Redis of a destination for a workflow, or a *problem.Problem.
+	Store func(workflow, destination string) (*redis.Client, error)
 	// Event tells the operator.
 	Event   func(*nodeapi.Event)
 	Metrics *Metrics
@@ -108,31 +112,57 @@ func (o *Owner) Serve(ctx context.Context, w http.ResponseWriter, r *http.Reques
 	if err != nil {
 		return err
 	}
-	input, err := readInput(w, r)
+	body, input, err := readInput(w, r)
 	if err != nil {
 		return err
+	}
+	w.Header().Set(filterapi.HeaderRequest, q.ID)
+	run := newRun(o, c, q)
+	defer func() { _ = run.keep(0) }() // what is given back has no limit
+	notes, of, err := o.open(ctx, r, q, body)
+	if err != nil {
+		retryAfter(w, err)
+		return err
+	}
+	if of.End != nil {
+		return again(w, of.End)
 	}
 	ctx, cancel := context.WithTimeout(ctx, q.Workflow.GetRequestTimeout().AsDuration())
 	defer cancel()
 	ctx = fair.For(ctx, q.Workflow.GetName())
-	run := newRun(o, c, q)
-	w.Header().Set(filterapi.HeaderRequest, q.ID)
+	run.notes = notes
 	began := time.Now()
-	output, fault, err := run.finish(ctx, input)
+	output, fault, err := run.finish(ctx, input, of)
 	result := resultOf(fault, err)
 	o.config.Metrics.observe(q.Workflow.GetName(), began, result)
 	run.ended(began, result)
+	end, err := endOf(ctx, q.Workflow, output, fault, err)
+	if err == nil {
+		err = notes.end(ctx, *end)
+	}
+	if err != nil {
+		notes.release(ctx)
+		return err
+	}
+	return again(w, end)
+}
+
+// endOf is what a run has come to, or why it has come to nothing.
+func endOf(ctx context.Context, of *nodeapi.Function, output any, fault *program.Fault, err error) (*journal.End, error) {
+	end := &journal.End{Status: http.StatusOK, Kind: "application/json"}
 	switch {
 	case errors.Is(err, context.DeadlineExceeded):
-		return problem.New(http.StatusGatewayTimeout, problem.ReasonFunctionTimeout, "spec.timeout",
-			fmt.Sprintf("the workflow did not end within %s", q.Workflow.GetRequestTimeout().AsDuration()))
+		return nil, problem.New(http.StatusGatewayTimeout, problem.ReasonFunctionTimeout, "spec.timeout",
+			fmt.Sprintf("the workflow did not end within %s", of.GetRequestTimeout().AsDuration()))
 	case err != nil:
-		return err
+		return nil, err
 	case fault != nil:
 		trace.SpanFromContext(ctx).SetStatus(codes.Error, fault.Type)
-		return answer(w, fault.Status, filterapi.ProblemContentType, fault.Value())
+		end.Status, end.Kind, output = fault.Status, filterapi.ProblemContentType, fault.Value()
 	}
-	return answer(w, http.StatusOK, "application/json", output)
+	b, err := expression.Encode(output)
+	end.Body = append(b, '\n')
+	return end, err
 }
 
 func namespaceOf(name string) string {
@@ -173,35 +203,23 @@ func (o *Owner) Set(all []*nodeapi.Function) {
 	o.programs = kept
 }
 
-// readInput is a request's body as JSON; without one it is an empty object.
-func readInput(w http.ResponseWriter, r *http.Request) (any, error) {
+// readInput is a request's body, and that as JSON; without one it is an empty object.
+func readInput(w http.ResponseWriter, r *http.Request) ([]byte, any, error) {
 	malformed := func(status int, why string) error {
 		return problem.New(status, "WorkflowInputMalformed", "", "the request's body is to be JSON, or empty: "+why)
 	}
 	b, err := readAll(w, r)
 	switch {
 	case errors.As(err, new(*http.MaxBytesError)):
-		return nil, malformed(http.StatusRequestEntityTooLarge, fmt.Sprintf("it is larger than %d bytes", expression.SizeLimit))
+		return nil, nil, malformed(http.StatusRequestEntityTooLarge, fmt.Sprintf("it is larger than %d bytes", expression.SizeLimit))
 	case err != nil:
-		return nil, err
+		return nil, nil, err
 	case len(b) == 0:
-		return map[string]any{}, nil
+		return nil, map[string]any{}, nil
 	}
 	v, err := expression.Decode(b)
 	if err != nil {
-		return nil, malformed(http.StatusBadRequest, err.Error())
+		return nil, nil, malformed(http.StatusBadRequest, err.Error())
 	}
-	return v, nil
-}
-
-// answer writes a value.
-func answer(w http.ResponseWriter, status int, kind string, v any) error {
-	b, err := expression.Encode(v)
-	if err != nil {
-		return err
-	}
-	w.Header().Set("Content-Type", kind)
-	w.WriteHeader(status)
-	_, err = w.Write(append(b, '\n'))
-	return err
+	return b, v, nil
 }

@@ -31,10 +31,11 @@ func (n *reading) knative(s *object.KnativeService) {
 	if !ok {
 		return
 	}
-	if p.Workflow != "" {
-		n.refuse(of, reasonAnnotationsRefused, policy.KeyWorkflow,
-			policy.KeyWorkflow+" is of Services of Kubernetes; remove it, and put it on such a Service")
-		return
+	for key, value := range map[string]string{policy.KeyWorkflow: p.Workflow, policy.KeyState: p.State} {
+		if value != "" {
+			n.refuse(of, reasonAnnotationsRefused, key, key+" is of Services of Kubernetes; remove it, and put it on such a Service")
+			return
+		}
 	}
 	revision, split := target(s.Traffic)
 	if split != nil {

@@ -44,6 +44,10 @@ func (n *reading) service(s *object.Service) {
 		n.workflow(of, s, p)
 		return
 	}
+	if p.State != "" {
+		n.refuse(of, reasonAnnotationsRefused, policy.KeyState, policy.KeyState+" is of workflows; remove it, or name one by "+policy.KeyWorkflow)
+		return
+	}
 	if !n.selects(of, s) {
 		return
 	}
