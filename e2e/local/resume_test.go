@@ -80,3 +80,45 @@ func TestARunGoesOnOnAnotherNode(t *testing.T) {
 		}
 	}
 }
+
+// What runs have taught outlives the daemon: the next one guesses for requests that it has not seen.
+func TestWhatRunsHaveTaughtIsKept(t *testing.T) {
+	deploy(t, speculative("taught-first"))
+	deploy(t, speculative("taught-next"))
+	deploy(t, stateful("taught-reader", "sessions"))
+	deployWorkflowWith(t, "taught", filterapi.AnnotationState+": sessions", `  - first: { call: http, with: { method: post, endpoint: 'http://taught-first.default/say?ms=100', body: '${ . }' } }
+  - next: { call: http, with: { method: post, endpoint: 'http://taught-next.default/say?ms=100', body: '${ . }' } }
+`)
+	run := func(n int) step {
+		t.Helper()
+		a, err := call{function: "taught", body: strings.NewReader(fmt.Sprintf(`{"n":%d}`, n))}.do(t.Context())
+		if err != nil || a.status != http.StatusOK {
+			t.Fatalf("%d %s, %v", a.status, a.body, err)
+		}
+		return stepsOf(t, a.header.Get(filterapi.HeaderRequest), 2)["next"]
+	}
+	const inputs = 10
+	for n := range inputs {
+		if s := run(n); s.ahead {
+			t.Errorf("request %d was new, and a function worked ahead of it", n)
+		}
+	}
+	streams := strings.Fields(strings.Trim(mustQuery(t, "taught-reader", "/redis", "KEYS headstart:learned:default/taught:*"), "[]"))
+	if len(streams) != 1 {
+		t.Fatalf("streams %q", streams)
+	}
+	eventually(t, "it is told", func() error {
+		if told := mustQuery(t, "taught-reader", "/redis", "XREAD COUNT 99 STREAMS "+streams[0]+" 0"); !strings.Contains(told, "taught-next") {
+			return fmt.Errorf("the stream has %.300s", told)
+		}
+		return nil
+	})
+	killDaemon(t, testbed.Edge)
+	ahead := false
+	for n := 0; n < inputs && !ahead; n++ { // the first ones may begin before the daemon has heard of anything
+		ahead = run(n).ahead
+	}
+	if !ahead {
+		t.Error("the next daemon guesses nothing")
+	}
+}

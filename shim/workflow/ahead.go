@@ -17,6 +17,7 @@ import (
 	"github.com/headstart-mesh/headstart/shim/attempt"
 	"github.com/headstart-mesh/headstart/shim/nodeapi"
 	"github.com/headstart-mesh/headstart/shim/workflow/journal"
+	"github.com/headstart-mesh/headstart/shim/workflow/lessons"
 	"github.com/headstart-mesh/headstart/shim/workflow/memo"
 	"github.com/headstart-mesh/headstart/shim/workflow/program"
 )
@@ -224,8 +225,11 @@ func (r *run) committed(c came) *program.State {
 
 // learn feeds the tables with an answer that counts.
 func (r *run) learn(w *work) {
-	if w.answer.Err == nil {
-		r.owner.tables.Feed(w.of, memo.KeyOf(w.step.Request), *w.answer, time.Now())
+	if w.answer.Err != nil {
+		return
+	}
+	if key := memo.KeyOf(w.step.Request); r.owner.tables.Feed(w.of, key, *w.answer, time.Now()) {
+		r.teach(memo.SizeOf(*w.answer), lessons.Lesson{Rows: []lessons.Row{rowOf(w, key)}})
 	}
 }
 

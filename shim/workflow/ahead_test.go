@@ -102,7 +102,12 @@ func newAhead(t testing.TB, answers map[string]func(body string) string) *ahead 
 	n.Owner = workflow.New(workflow.Config{Metrics: workflow.NewMetrics(prometheus.NewRegistry()),
 		Outside: func(string, *url.URL) (http.RoundTripper, string) { return nil, "" },
 		Event:   func(e *nodeapi.Event) { n.events = append(n.events, e) },
-		Store:   func(string, string) (*redis.Client, error) { return n.redis, nil },
+		Store: func(string, string) (*redis.Client, error) {
+			if n.redis == nil {
+				return nil, problem.New(http.StatusServiceUnavailable, problem.ReasonStateUnavailable, "", "there is none")
+			}
+			return n.redis, nil
+		},
 		Find: func(_ context.Context, host string) (*nodeapi.Function, error) {
 			name := strings.TrimSuffix(host, ".shop")
 			if answers[name] == nil {
@@ -110,6 +115,7 @@ func newAhead(t testing.TB, answers map[string]func(body string) string) *ahead 
 			}
 			return &nodeapi.Function{Name: "shop/" + name, Hosts: []string{host}, OneAtATime: true, RunsAhead: !n.never[name]}, nil
 		}})
+	t.Cleanup(n.Close)
 	return n
 }
 

@@ -17,6 +17,7 @@ import (
 	"github.com/headstart-mesh/headstart/shim/nodeapi/tracing"
 	"github.com/headstart-mesh/headstart/shim/problem"
 	"github.com/headstart-mesh/headstart/shim/workflow/journal"
+	"github.com/headstart-mesh/headstart/shim/workflow/lessons"
 	"github.com/headstart-mesh/headstart/shim/workflow/memo"
 	"github.com/headstart-mesh/headstart/shim/workflow/program"
 )
@@ -142,6 +143,7 @@ func (r *run) finish(ctx context.Context, input any, of journal.Run) (any, *prog
 	for err == nil {
 		if output, fault, ended := r.state.Ended(); ended {
 			r.compiled.predictor.Feed(r.state.Choices())
+			r.teach(choiceBytes*int64(len(r.state.Choices())), lessons.Lesson{Choices: r.state.Choices()})
 			return output, fault, nil
 		}
 		if err = r.begin(ctx); err != nil { // before anything else: it waits for nothing but this

@@ -26,6 +26,7 @@ import (
 	"github.com/headstart-mesh/headstart/shim/nodeapi/expression"
 	"github.com/headstart-mesh/headstart/shim/problem"
 	"github.com/headstart-mesh/headstart/shim/workflow/journal"
+	"github.com/headstart-mesh/headstart/shim/workflow/lessons"
 	"github.com/headstart-mesh/headstart/shim/workflow/memo"
 	"github.com/headstart-mesh/headstart/shim/workflow/predict"
 	"github.com/headstart-mesh/headstart/shim/workflow/program"
@@ -71,6 +72,10 @@ type Owner struct {
 
 	revisions revisions
 
+	ctx        context.Context // ends the background
+	cancel     context.CancelFunc
+	background sync.WaitGroup
+
 	mu       sync.Mutex
 	programs map[string]compiled // by the workflow's name
 }
@@ -82,13 +87,21 @@ type compiled struct {
 	predictor *predict.Predictor
 	load      *load
 	record    *record
+	shared    *shared
 	err       error
 }
 
 // New returns an owner of no runs.
 func New(c Config) *Owner {
-	return &Owner{config: c, programs: map[string]compiled{}, memory: &memory{share: fair.NewShare(memoryOfNode)}, ahead: &memory{share: fair.NewShare(aheadOfNode)},
+	ctx, cancel := context.WithCancel(context.Background())
+	return &Owner{ctx: ctx, cancel: cancel, config: c, programs: map[string]compiled{}, memory: &memory{share: fair.NewShare(memoryOfNode)}, ahead: &memory{share: fair.NewShare(aheadOfNode)},
 		turns: fair.NewPlaces(int64(max(2, runtime.GOMAXPROCS(0)))), outside: fair.NewPlaces(outsideMost), tables: memo.New(), revisions: revisions{of: map[*nodeapi.Function]string{}, late: map[string]bool{}}}
+}
+
+// Close ends what is done besides runs. There are none any more.
+func (o *Owner) Close() {
+	o.cancel()
+	o.background.Wait()
 }
 
 // Request is one that a workflow is to answer.
@@ -131,6 +144,8 @@ func (o *Owner) Serve(ctx context.Context, w http.ResponseWriter, r *http.Reques
 	defer cancel()
 	ctx = fair.For(ctx, q.Workflow.GetName())
 	run.notes = notes
+	o.exchange(c, q)
+	defer o.exchange(c, q)
 	began := time.Now()
 	output, fault, err := run.finish(ctx, input, of)
 	result := resultOf(fault, err)
@@ -178,6 +193,7 @@ func (o *Owner) program(f *nodeapi.Function) (compiled, error) {
 	if c.of != f.GetWorkflow() {
 		if c.predictor == nil || c.of.GetRevision() != f.GetWorkflow().GetRevision() {
 			c.predictor, c.load, c.record = predict.New(), &load{}, newRecord(f.GetName())
+			c.shared = &shared{stream: lessons.New(f.GetName(), f.GetWorkflow().GetRevision())}
 		}
 		c.of = f.GetWorkflow()
 		c.program, c.err = program.New(f.GetName(), c.of)

@@ -194,7 +194,7 @@ func TestFunctionsRunAhead(t *testing.T) {
 	known(t, through, w)
 	runs := 0
 	run := func(ctx context.Context) error {
-		if _, err := runOf(ctx, through, w, `{}`); err != nil {
+		if _, err := runOf(ctx, through, w, `{}`, ""); err != nil {
 			return err
 		}
 		runs++

@@ -59,8 +59,8 @@ func ready(t *testing.T, s service, want string) (message string) {
 	return message
 }
 
-// runOf has a workflow answer a request by a gateway, and returns the answer.
-func runOf(ctx context.Context, through pod, w service, body string) (string, error) {
+// runOf has a workflow answer a request by a gateway, and returns the answer. key is the request's Idempotency-Key; empty: it has none.
+func runOf(ctx context.Context, through pod, w service, body, key string) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
 	r, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+through.ip+":8080/", strings.NewReader(body))
@@ -68,6 +68,9 @@ func runOf(ctx context.Context, through pod, w service, body string) (string, er
 		return "", err
 	}
 	r.Host = w.host()
+	if key != "" {
+		r.Header.Set("Idempotency-Key", key)
+	}
 	resp, err := client.Do(r)
 	if err != nil {
 		return "", err
@@ -104,7 +107,7 @@ spec: {selector: {app: wf-plain}, ports: [{name: http, port: 80, targetPort: 808
 	ready(t, w, "True")
 	known(t, through, w)
 	eventually(t, "the workflow's answer", func(ctx context.Context) error { // the functions' callers may be known a moment later
-		got, err := runOf(ctx, through, w, `{"what":"x"}`)
+		got, err := runOf(ctx, through, w, `{"what":"x"}`, "")
 		if want := `{"bytes":[12,12],"paths":["/x","/"]}`; err == nil && got != want {
 			err = fmt.Errorf("it answers %.500s", got)
 		}

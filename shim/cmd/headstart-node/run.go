@@ -184,6 +184,7 @@ func run(ctx context.Context, c config) (err error) {
 	joins.Connect, joins.Lapse, joins.Rekeyed = connected.Connect, connected.Lapse, connected.Rekeyed
 	registry.MustRegister(connections.NewCollector(connected))
 	workflows = workflow.New(workflow.Config{Find: functions.Find, Outside: connected.Outside, Store: connected.State, Event: up.Event, Metrics: workflow.NewMetrics(registry)})
+	defer workflows.Close()
 	curated := curator.New(fetches, versions, s3.Learned, workflows.Records, log)
 	defer curated.Close()
 	jobs := job.New(job.Config{Objects: fetches, Deliveries: sockets, Log: log})

@@ -143,11 +143,11 @@ func (t *Tables) drop(e *list.Element) {
 	}
 }
 
-// Feed takes an answer that counts. What is large, or no answer, is not kept.
-func (t *Tables) Feed(of Of, k Key, a program.Answer, now time.Time) {
+// Feed takes an answer that counts. What is large, or no answer, is not kept. news: it is another one than was known.
+func (t *Tables) Feed(of Of, k Key, a program.Answer, now time.Time) (news bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	r := &row{of: of, key: k, answer: a, bytes: sizeOf(a), at: now}
+	r := &row{of: of, key: k, answer: a, bytes: SizeOf(a), at: now}
 	fits := a.Err == nil && r.bytes <= rowLimit
 	if old := t.find(of, k, now); old != nil {
 		same := Same(old.answer, a)
@@ -155,15 +155,15 @@ func (t *Tables) Feed(of Of, k Key, a program.Answer, now time.Time) {
 		switch {
 		case same:
 			old.at = now
-			return
+			return false
 		case fits && t.share.Take(of.Namespace, r.bytes-old.bytes):
 			*old = *r
-			return
+			return true
 		}
 		t.drop(t.tables[of].rows[k])
 	}
 	if !fits || !t.room(r) {
-		return
+		return false
 	}
 	if t.tables[of] == nil {
 		t.tables[of] = &table{rows: map[Key]*list.Element{}}
@@ -172,6 +172,7 @@ func (t *Tables) Feed(of Of, k Key, a program.Answer, now time.Time) {
 		t.used[of.Namespace] = list.New()
 	}
 	t.tables[of].rows[k] = t.used[of.Namespace].PushFront(r)
+	return true
 }
 
 // room takes what a row needs, from other rows of its function and its namespace if it must; the caller holds mu.
@@ -208,7 +209,8 @@ func Same(a, b program.Answer) bool {
 	return a.Status == b.Status && a.Header.Get("Content-Type") == b.Header.Get("Content-Type") && bytes.Equal(a.Body, b.Body)
 }
 
-func sizeOf(a program.Answer) int64 {
+// SizeOf is about how many bytes an answer takes.
+func SizeOf(a program.Answer) int64 {
 	size := rowLeast + len(a.Body)
 	for name, values := range a.Header {
 		size += len(name)

@@ -16,6 +16,8 @@ const (
 	countsMost = 64
 	// routesMost is how many routes to one switch are told apart. Those that come later are counted together.
 	routesMost = 64
+	// switchesMost is how many are known: more than a document has.
+	switchesMost = 1024
 )
 
 // Predictor knows the switches of one workflow. Its methods may be called at the same time.
@@ -43,6 +45,9 @@ func (p *Predictor) Feed(choices []program.Choice) {
 	for _, c := range choices {
 		b := p.switches[c.Task]
 		if b == nil {
+			if len(p.switches) == switchesMost {
+				continue
+			}
 			b = &branch{all: counts{}, routes: map[uint64]counts{}}
 			p.switches[c.Task] = b
 		}
