@@ -47,6 +47,11 @@ type Attempt struct {
 	answered bool
 	turn     chan struct{}
 	fenced   chan struct{}
+	done     chan struct{} // closed once it has answered
+
+	line *Line // nil: it is by itself
+	task string
+	rank int // how many of the line were made until it was
 }
 
 type phase int
@@ -60,7 +65,9 @@ const (
 )
 
 // New returns an attempt that has not begun.
-func New() *Attempt { return &Attempt{turn: make(chan struct{}), fenced: make(chan struct{})} }
+func New() *Attempt {
+	return &Attempt{turn: make(chan struct{}), fenced: make(chan struct{}), done: make(chan struct{})}
+}
 
 // Wait says that the request waits for an instance. Stop is called when the attempt is squashed before it has one, and may not wait.
 // False: it was squashed before.
@@ -177,7 +184,10 @@ func (a *Attempt) Then(do func()) {
 func (a *Attempt) Answered() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.answered = a.phase != squashed
+	if a.phase != squashed && !a.answered {
+		a.answered = true
+		close(a.done)
+	}
 }
 
 // IsAnswered tells whether the program has answered by itself.
@@ -193,6 +203,9 @@ func (a *Attempt) IsSquashed() bool {
 	defer a.mu.Unlock()
 	return a.phase == squashed
 }
+
+// Done is closed when the program has answered by itself.
+func (a *Attempt) Done() <-chan struct{} { return a.done }
 
 // InTurn tells whether it was adopted.
 func (a *Attempt) InTurn() bool {

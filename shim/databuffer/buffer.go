@@ -66,6 +66,19 @@ func (b *Buffer) Close() {
 	b.engine.close()
 }
 
+// before are the copies of attempts before another one's that have answered, the last one first.
+func (b *Buffer) before(c *copied) (all []*copied) {
+	attempts := c.of.Before()
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, a := range attempts {
+		if p := b.copies[a]; p != nil && p.name == c.name && p.own.of == c.own.of && a.IsAnswered() {
+			all = append(all, p)
+		}
+	}
+	return all
+}
+
 // Store is a store as the programs of one sandbox use it.
 type Store struct {
 	// name is the destination's. The client has the rights of the programs' sessions.
@@ -126,7 +139,8 @@ func (b *Buffer) copyOf(a *attempt.Attempt, s *Store) (*copied, error) {
 	if err != nil {
 		return nil, errors.Join(errWait, err)
 	}
-	c := &copied{name: s.name, store: s.client, own: own, metrics: b.config.Metrics, keys: map[string]*key{}, dirty: map[*passing]bool{}}
+	c := &copied{name: s.name, store: s.client, own: own, metrics: b.config.Metrics, of: a, began: time.Now(), keys: map[string]*key{}, dirty: map[*passing]bool{}}
+	c.before = func() []*copied { return b.before(c) }
 	if !a.Affect(c) {
 		own.give()
 		if a.InTurn() {

@@ -116,13 +116,27 @@ func (r *rig) worked(instance string) {
 }
 
 // begin has an instance work on an attempt.
-func (r *rig) begin(instance string) *attempt.Attempt {
-	a := attempt.New()
+func (r *rig) begin(instance string) *attempt.Attempt { return r.gives(instance, attempt.New()) }
+
+// gives has an instance work on an attempt.
+func (r *rig) gives(instance string, a *attempt.Attempt) *attempt.Attempt {
 	a.Begin(func() {})
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.current[instance] = a
 	return a
+}
+
+// line has the attempts of a run in their order.
+type line struct {
+	*attempt.Line
+	of []*attempt.Attempt
+}
+
+func (l *line) next(task string) *attempt.Attempt {
+	l.of = append(slices.Clone(l.of), l.New(task))
+	l.Order(l.of)
+	return l.of[len(l.of)-1]
 }
 
 // dial is a connection of an instance's program, which passes the buffer.
@@ -757,6 +771,94 @@ func TestAProgramThatGivesUp(t *testing.T) {
 	}
 }
 
+// A function finds what another one of its run has written before it, when that has answered; not before, and not what does not count.
+func TestForwarding(t *testing.T) {
+	r, ctx := newRig(t), t.Context()
+	r.ready()
+	first, second, third := r.program("first", 2), r.program("second", 2), r.program("third", 2)
+	set := func(n int) {
+		if err := errors.Join(r.outside.Set(ctx, "n", n, 0).Err(), r.outside.Set(ctx, "m", 7, time.Hour).Err()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	set(1)
+	run := &line{Line: attempt.NewLine(attempt.NewStalls())}
+	a, b, c := r.gives("first", run.next("a")), r.gives("second", run.next("b")), r.gives("third", run.next("c"))
+	if err := errors.Join(first.Incr(ctx, "n").Err(), first.Del(ctx, "m").Err()); err != nil {
+		t.Fatal(err)
+	}
+	if n := second.Get(ctx, "n").Val(); n != "1" {
+		t.Errorf("another one sees half of it: %s", n)
+	}
+	a.Answered()
+	if got := fmt.Sprint(third.Incr(ctx, "n").Val(), third.Exists(ctx, "m").Val()); got != "3 0" {
+		t.Errorf("the third one finds %s, want 3 0", got)
+	}
+	if err := errors.Join(commit(ctx, a), commit(ctx, c)); err != nil {
+		t.Errorf("they do not count: %v", err)
+	}
+	if err := commit(ctx, b); !errors.Is(err, attempt.ErrSquashed) {
+		t.Errorf("what the second one has read was something else: %v", err)
+	}
+	if got := r.outside.Get(ctx, "n").Val(); got != "3" {
+		t.Errorf("the store has %s", got)
+	}
+
+	set(1) // what was forwarded has to come true
+	run = &line{Line: attempt.NewLine(attempt.NewStalls())}
+	a, b = r.gives("first", run.next("a")), r.gives("second", run.next("b"))
+	first.Incr(ctx, "n")
+	a.Answered()
+	if n := second.Get(ctx, "n").Val(); n != "2" {
+		t.Errorf("it finds %s", n)
+	}
+	a.Squash()
+	if err := commit(ctx, b); !errors.Is(err, attempt.ErrSquashed) {
+		t.Errorf("what it has read never was: %v", err)
+	}
+}
+
+// A function that has read too early three times in a row waits for the answer of the one that writes.
+func TestStalls(t *testing.T) {
+	r, ctx := newRig(t), t.Context()
+	r.ready()
+	first, second := r.program("first", 2), r.program("second", 2)
+	stalls := attempt.NewStalls()
+	for n := range 5 {
+		run := &line{Line: attempt.NewLine(stalls)}
+		a, b := r.gives("first", run.next("a")), r.gives("second", run.next("b"))
+		read := make(chan string, 1)
+		look := func() { read <- second.Get(ctx, "n").Val() }
+		early := n < 3
+		go look()
+		if early {
+			if got := <-read; got == fmt.Sprint(n+1) {
+				t.Errorf("run %d: it finds %s", n, got)
+			}
+		}
+		if err := first.Set(ctx, "n", n+1, 0).Err(); err != nil {
+			t.Fatal(err)
+		}
+		select {
+		case <-read:
+			t.Errorf("run %d: it does not wait", n)
+		default:
+		}
+		a.Answered()
+		if !early {
+			if got := <-read; got != fmt.Sprint(n+1) {
+				t.Errorf("run %d: it finds %s", n, got)
+			}
+		}
+		if err := commit(ctx, a); err != nil {
+			t.Error(err)
+		}
+		if err := commit(ctx, b); (err == nil) == early {
+			t.Errorf("run %d: it counts: %v", n, err)
+		}
+	}
+}
+
 // Programs run ahead, in any order and with others that write the store meanwhile. What they saw and wrote is what they would have in
 // their turns.
 func TestItIsAsInTurn(t *testing.T) {
@@ -791,6 +893,11 @@ func TestItIsAsInTurn(t *testing.T) {
 	}
 	at := make([]*work, instances)
 	committed, conflicts := 0, 0
+	run := &line{Line: attempt.NewLine(attempt.NewStalls())}
+	ends := func(a *attempt.Attempt) {
+		run.of = slices.DeleteFunc(slices.Clone(run.of), func(b *attempt.Attempt) bool { return b == a })
+		run.Order(run.of)
+	}
 	for range 20_000 {
 		i := rand.N(instances + 1)
 		switch {
@@ -802,13 +909,16 @@ func TestItIsAsInTurn(t *testing.T) {
 				}
 			}
 		case at[i] == nil:
-			at[i] = &work{a: r.begin(fmt.Sprint(i))}
-		case rand.N(4) > 0:
+			at[i] = &work{a: r.gives(fmt.Sprint(i), run.next(fmt.Sprint(rand.Uint64())))}
+		case rand.N(4) > 0 && !at[i].a.IsAnswered():
 			words := random()
 			at[i].asked, at[i].heard = append(at[i].asked, words), append(at[i].heard, say(programs[i], words))
+		case rand.N(3) > 0:
+			at[i].a.Answered()
 		default: // its turn
 			w := at[i]
 			at[i] = nil
+			ends(w.a)
 			if rand.N(8) == 0 {
 				w.a.Squash()
 				continue

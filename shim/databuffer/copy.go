@@ -55,6 +55,9 @@ type copied struct {
 	store   *redis.Client
 	own     *database
 	metrics *Metrics
+	of      *attempt.Attempt
+	before  func() []*copied // those of attempts before it that have answered, the last one first
+	began   time.Time
 
 	mu    sync.Mutex // held by each command, and while it is committed
 	keys  map[string]*key
@@ -90,7 +93,7 @@ func (c *copied) bring(ctx context.Context, keys []string, writes bool) error {
 		return errWait
 	}
 	if len(missing) > 0 {
-		values, size, err := c.read(ctx, missing)
+		values, size, err := c.look(ctx, missing)
 		if err != nil {
 			return err
 		}
@@ -107,6 +110,64 @@ func (c *copied) bring(ctx context.Context, keys []string, writes bool) error {
 	}
 	for _, k := range keys {
 		c.keys[k].written = c.keys[k].written || writes
+	}
+	return nil
+}
+
+// look returns what keys hold: what attempts before have written, whose turns have not come, and else what the store has.
+func (c *copied) look(ctx context.Context, keys []string) (values []value, size int, err error) {
+	forwarded := map[string]value{}
+	for _, p := range c.before() {
+		if err := p.forward(ctx, c, keys, forwarded); err != nil {
+			return nil, 0, err
+		}
+	}
+	if len(forwarded) > 0 {
+		c.metrics.forwarded.Add(float64(len(forwarded)))
+	}
+	left := slices.DeleteFunc(slices.Clone(keys), func(k string) bool { _, is := forwarded[k]; return is })
+	var stored []value
+	if len(left) > 0 {
+		if stored, _, err = c.read(ctx, left); err != nil {
+			return nil, 0, err
+		}
+	}
+	for _, k := range keys {
+		v, is := forwarded[k]
+		if !is {
+			v, stored = stored[0], stored[1:]
+		}
+		if v.expires > 0 && time.UnixMilli(v.expires).Before(time.Now().Add(expiryLeast)) {
+			return nil, 0, errWait
+		}
+		values = append(values, v)
+		size += len(v.dump)
+	}
+	return values, size, nil
+}
+
+// forward adds what keys hold that this attempt has written. The later one, which holds its mu, waits for an older one alone: so nobody waits for
+// himself.
+func (c *copied) forward(ctx context.Context, later *copied, keys []string, to map[string]value) error {
+	if c.of.Older(later.of) {
+		c.mu.Lock()
+	} else if !c.mu.TryLock() {
+		return nil
+	}
+	defer c.mu.Unlock()
+	if c.over || c.of.InTurn() || len(c.dirty) > 0 {
+		return nil
+	}
+	wanted := slices.DeleteFunc(slices.Clone(keys), func(k string) bool {
+		_, is := to[k]
+		return is || c.keys[k] == nil || !c.keys[k].written
+	})
+	values, err := c.after(ctx, wanted)
+	if err != nil {
+		return errors.Join(errWait, err)
+	}
+	for k, v := range values {
+		to[k] = v
 	}
 	return nil
 }
@@ -181,7 +242,10 @@ func (c *copied) Commit(ctx context.Context, n *attempt.Note) (noted bool, err e
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	began := time.Now()
-	defer func() { c.metrics.committed(began, err) }()
+	defer func() {
+		c.metrics.committed(began, err)
+		c.tell(err)
+	}()
 	if c.over || len(c.dirty) > 0 {
 		return false, attempt.ErrSquashed
 	}
@@ -219,6 +283,25 @@ func (c *copied) Commit(ctx context.Context, n *attempt.Note) (noted bool, err e
 	}
 	c.over = true
 	return noted, nil
+}
+
+// tell says to the run's other attempts whether this one counts.
+func (c *copied) tell(err error) {
+	var read, written []string
+	for name, k := range c.keys {
+		if k.looked {
+			read = append(read, name)
+		}
+		if k.written {
+			written = append(written, name)
+		}
+	}
+	switch {
+	case err == nil:
+		c.of.Counts(written)
+	case errors.Is(err, attempt.ErrSquashed):
+		c.of.Conflicts(read, c.began)
+	}
 }
 
 // after reads the values of keys that were written.

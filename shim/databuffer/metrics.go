@@ -11,8 +11,8 @@ import (
 
 // Metrics are of a buffer.
 type Metrics struct {
-	inTurn, copied, waited prometheus.Counter
-	commits                *prometheus.HistogramVec
+	inTurn, copied, waited, forwarded prometheus.Counter
+	commits                           *prometheus.HistogramVec
 }
 
 // NewMetrics registers them.
@@ -21,10 +21,12 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 		Help: "Commands of functions that may run ahead: in their turn (turn), on copies before it (copy), or before it and so held back until then (wait)."},
 		[]string{"way"})
 	m := &Metrics{inTurn: commands.WithLabelValues("turn"), copied: commands.WithLabelValues("copy"), waited: commands.WithLabelValues("wait"),
+		forwarded: prometheus.NewCounter(prometheus.CounterOpts{Name: "headstart_state_forwarded_total",
+			Help: "Keys that functions found, before their turn, as others of their run had written them before theirs."}),
 		commits: prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "headstart_state_commit_duration_seconds",
 			Help:    "How long it took to have the store hold what a function did before its turn: committed, or not since the store has changed, or unclear.",
 			Buckets: prometheus.ExponentialBuckets(0.0001, 4, 8)}, []string{"result"})}
-	r.MustRegister(commands, m.commits)
+	r.MustRegister(commands, m.forwarded, m.commits)
 	return m
 }
 

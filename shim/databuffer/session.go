@@ -177,6 +177,16 @@ func (s *passing) command(ctx context.Context, c *command) error {
 	if (s.ahead == nil || len(s.ahead.open) == 0) && (harmless[c.name()] || harmless[c.name()+" "+c.word(1)]) {
 		return s.ask(c)
 	}
+	for _, writer := range a.Stalls() {
+		select {
+		case <-writer.Done():
+		case <-writer.Squashed():
+		case <-a.Turn():
+		case <-a.Squashed():
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
 	err := s.askCopies(ctx, a, c)
 	switch {
 	case err == nil:

@@ -336,9 +336,25 @@ func (r *run) runAhead(ctx context.Context) {
 	}
 	for id, step := range wanted {
 		if r.early[id] == nil && r.under[id] == nil {
-			r.early[id] = r.start(ctx, step, attempt.New())
+			r.early[id] = r.start(ctx, step, r.line.New(step.Task))
 		}
 	}
+	r.order()
+}
+
+// order says in which order the turns of attempts come: first those whose turn has come, then as the run is likely to go on.
+func (r *run) order() {
+	var all []*attempt.Attempt
+	for _, step := range slices.Concat(r.state.Open(), r.ahead) {
+		w := r.early[step.ID]
+		if w == nil {
+			w = r.under[step.ID]
+		}
+		if w != nil && w.attempt != nil {
+			all = append(all, w.attempt)
+		}
+	}
+	r.line.Order(all)
 }
 
 // prepare has a function have an instance when its turn comes. If it cannot, the call says why.

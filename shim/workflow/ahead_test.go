@@ -101,7 +101,11 @@ func newAhead(t testing.TB, answers map[string]func(body string) string) *ahead 
 		loses: func() bool { return false }, committing: func() error { return nil }, fails: func(string) error { return nil }}
 	n.Owner = workflow.New(workflow.Config{Metrics: workflow.NewMetrics(prometheus.NewRegistry()),
 		Outside: func(string, *url.URL) (http.RoundTripper, string) { return nil, "" },
-		Event:   func(e *nodeapi.Event) { n.events = append(n.events, e) },
+		Event: func(e *nodeapi.Event) {
+			n.mu.Lock()
+			defer n.mu.Unlock()
+			n.events = append(n.events, e)
+		},
 		Store: func(string, string) (*redis.Client, error) {
 			if n.redis == nil {
 				return nil, problem.New(http.StatusServiceUnavailable, problem.ReasonStateUnavailable, "", "there is none")

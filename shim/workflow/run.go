@@ -45,6 +45,7 @@ type run struct {
 	looked, full, speculates bool
 	choices                  int
 
+	line    *attempt.Line
 	calls   sync.WaitGroup
 	answers chan came
 	failed  map[uint64]bool // calls that have failed before their turn
@@ -81,7 +82,7 @@ const (
 func newRun(o *Owner, c compiled, q Request) *run {
 	return &run{owner: o, compiled: c, request: q, namespace: namespaceOf(q.Workflow.GetName()), prepared: map[string]bool{},
 		known: map[string]found{}, under: map[uint64]*work{}, begun: map[uint64]bool{}, early: map[uint64]*work{}, guesses: map[uint64]guess{},
-		heardAt: time.Now(), answers: make(chan came), failed: map[uint64]bool{}}
+		line: attempt.NewLine(c.stalls), heardAt: time.Now(), answers: make(chan came), failed: map[uint64]bool{}}
 }
 
 // turn goes on to another state, when it is the namespace's turn to compute.

@@ -31,6 +31,8 @@ func TestNodesLearnFromEachOther(t *testing.T) {
 	if !ahead {
 		t.Error("no function has worked ahead of a run that another node had before")
 	}
+	a.Close()
+	b.Close()
 	if len(a.events)+len(b.events) > 0 {
 		t.Errorf("events %v, %v", a.events, b.events)
 	}

@@ -88,6 +88,7 @@ type compiled struct {
 	load      *load
 	record    *record
 	shared    *shared
+	stalls    *attempt.Stalls
 	err       error
 }
 
@@ -192,7 +193,7 @@ func (o *Owner) program(f *nodeapi.Function) (compiled, error) {
 	c := o.programs[f.GetName()]
 	if c.of != f.GetWorkflow() {
 		if c.predictor == nil || c.of.GetRevision() != f.GetWorkflow().GetRevision() {
-			c.predictor, c.load, c.record = predict.New(), &load{}, newRecord(f.GetName())
+			c.predictor, c.load, c.record, c.stalls = predict.New(), &load{}, newRecord(f.GetName()), attempt.NewStalls()
 			c.shared = &shared{stream: lessons.New(f.GetName(), f.GetWorkflow().GetRevision())}
 		}
 		c.of = f.GetWorkflow()
