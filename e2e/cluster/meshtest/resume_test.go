@@ -6,6 +6,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/headstart-mesh/headstart/e2e/cluster/world"
@@ -23,7 +24,8 @@ func TestARunOutlivesItsDaemon(t *testing.T) {
 	f := stateful{"resume", plain, node, `["/query"]`, false}
 	apply(t, f.manifest())
 	readyPod(t, f.namespace, "app="+f.name)
-	w := service{namespace: plain, name: "resumes", function: true}
+	apply(t, strings.ReplaceAll(gatewayManifest, "NAMESPACE", strict))
+	w := service{namespace: strict, name: "resumes", function: true}
 	const redis = `call: http, with: {method: post, endpoint: 'http://resume.` + plain + `/redis?q=`
 	applyWorkflow(t, w, `  - first: {`+redis+`INCR+resume:first'}}
   - slow: {`+redis+`BLPOP+resume:none+5'}}
