@@ -184,6 +184,7 @@ bench-connections: setup build
 
 ## bench-speculation: measure what it is worth that workflows run ahead, into out/bench (root; 20 minutes)
 bench-speculation: setup build
+	@e2e/speculation/setup.sh $(BIN)
 	@exec $(BIN)/bench-speculation $(BENCH_OPTIONS)
 
 ## images: the container images, into out/images; IMAGE_REGISTRY=host/path pushes them

@@ -31,6 +31,7 @@ const (
 	SequentialVsPlain = "sequential_vs_plain"
 	OfIdeal           = "of_ideal_%d"
 	Speedup           = "speedup_%d"
+	SpeedupVsRestate  = "speedup_vs_restate"
 	WorkRatio         = "work_ratio_%d"
 	CPUAdded          = "cpu_added_us"
 	SquashFence       = "squash_fence_p50_ms"
@@ -44,13 +45,16 @@ const (
 // Hits are the shares of right guesses, in percent.
 var Hits = []int{100, 90, 50}
 
+// DurableHit is the share at which an engine whose steps are durable is measured, too.
+const DurableHit = 90
+
 // Limits are those of all figures of the summary, in their order.
 var Limits = []result.Limit{
 	{Name: SequentialVsPlain, Limit: 1.05},
 	{Name: fmt.Sprintf(OfIdeal, 100), Limit: 0.7, AtLeast: true}, {Name: fmt.Sprintf(OfIdeal, 90), Limit: 0.65, AtLeast: true},
 	{Name: fmt.Sprintf(OfIdeal, 50), Limit: 0.6, AtLeast: true},
 	{Name: fmt.Sprintf(Speedup, 100), Limit: 4, AtLeast: true}, {Name: fmt.Sprintf(Speedup, 90), Limit: 3.3, AtLeast: true},
-	{Name: fmt.Sprintf(Speedup, 50), Limit: 1.8, AtLeast: true},
+	{Name: fmt.Sprintf(Speedup, 50), Limit: 1.8, AtLeast: true}, {Name: SpeedupVsRestate, Limit: 4, AtLeast: true},
 	{Name: P99Ratio, Limit: 0.6}, {Name: GoodputRatio, Limit: 0.9, AtLeast: true},
 	{Name: fmt.Sprintf(WorkRatio, 90), Limit: 1.12}, {Name: fmt.Sprintf(WorkRatio, 50), Limit: 1.45}, {Name: CPUAdded, Limit: 300},
 	{Name: SquashFence, Limit: 1}, {Name: SquashFree, Limit: 3},
@@ -91,6 +95,28 @@ func (a App) Decides() (places []int) {
 		places = append(places, i*(a.Path-1)/a.Branches)
 	}
 	return places
+}
+
+// Walk calls the app's functions one after the other, each with what it is to get. What they return is the way that they choose.
+func (a App) Walk(call func(name string, body map[string]any) (way any, err error)) (err error) {
+	path, detours := a.Names()
+	decides := map[int]int{}
+	for i, place := range a.Decides() {
+		decides[place] = i + 1
+	}
+	var way any
+	for i, name := range path {
+		branch := decides[i]
+		if way, err = call(name, map[string]any{"way": way, "branch": branch > 0}); err != nil {
+			return err
+		}
+		if branch > 0 && branch <= len(detours) && way == "y" {
+			if way, err = call(detours[branch-1], map[string]any{"way": way, "branch": false}); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }
 
 // Tasks are the tasks of the app's workflow, as a document has them: each function gets which way the one before has chosen. How often

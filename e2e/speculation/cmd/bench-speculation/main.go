@@ -176,29 +176,13 @@ func (b *bench) ask(ctx context.Context, function, baggage string, body any) (ma
 
 // plain calls an app's functions one after the other, as a client without workflows does.
 func (b *bench) plain(ctx context.Context, app speculation.App, miss string) error {
-	path, detours := app.Names()
-	decides := map[int]int{}
-	for i, place := range app.Decides() {
-		decides[place] = i + 1
-	}
-	var way any
-	call := func(name string, branch bool) error {
-		said, err := b.ask(ctx, name, miss, map[string]any{"way": way, "branch": branch})
-		way = said["way"]
-		return err
-	}
-	for i, name := range path {
-		branch := decides[i]
-		if err := call(name, branch > 0); err != nil {
-			return err
-		}
-		if branch > 0 && branch <= len(detours) && way == "y" {
-			if err := call(detours[branch-1], false); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
+	return app.Walk(func(name string, body map[string]any) (any, error) { return b.step(ctx, name, miss, body) })
+}
+
+// step calls a function, and returns which way it chooses.
+func (b *bench) step(ctx context.Context, function, miss string, body map[string]any) (way any, err error) {
+	said, err := b.ask(ctx, function, miss, body)
+	return said["way"], err
 }
 
 // The columns.
@@ -207,10 +191,22 @@ const (
 	sequential  = "in turn ms"
 	early       = "ahead ms"
 	ideal       = "ideal ms"
+	durable     = "Restate ms"
 )
 
-// latency measures one request at a time, with the three alternating.
+// way is one in which an app's functions are called.
+type way struct {
+	column string
+	run    func(miss string) error
+}
+
+// latency measures one request at a time, with all ways alternating. An engine whose steps are durable is one of them where it is compared.
 func (b *bench) latency(ctx context.Context, part *speculation.Part) error {
+	engine, err := b.startRestate(ctx)
+	if err != nil {
+		return err
+	}
+	defer engine.close()
 	r := rand.New(rand.NewPCG(b.Seed, 0))
 	sums := map[string]float64{}
 	for _, hit := range speculation.Hits {
@@ -220,17 +216,16 @@ func (b *bench) latency(ctx context.Context, part *speculation.Part) error {
 			flow := func(name string) func(miss string) error {
 				return func(miss string) error { _, err := b.ask(ctx, name, "", map[string]any{"miss": miss}); return err }
 			}
-			ways := []struct {
-				column string
-				run    func(miss string) error
-			}{
+			ways := []way{
 				{plainClient, func(miss string) error { return b.plain(ctx, app, miss) }},
 				{sequential, flow(app.Name + inTurn)}, {early, flow(app.Name + ahead)},
+			}
+			if hit == speculation.DurableHit {
+				ways = append(ways, way{durable, func(miss string) error { return engine.run(ctx, app, miss) }})
 			}
 			took := make([]time.Duration, len(ways))
 			b.times = nil
 			var before [2]float64
-			var err error
 			for n := range warmUps + b.Repetitions {
 				miss := speculation.Miss(hit)
 				switch {
@@ -264,6 +259,9 @@ func (b *bench) latency(ctx context.Context, part *speculation.Part) error {
 			sums[fmt.Sprintf(speculation.WorkRatio, hit)] += share * (after[1] - before[1]) / (after[0] - before[0])
 			sums[fmt.Sprintf(speculation.OfIdeal, hit)] += share * p.Of(ideal) / p.Of(early)
 			sums[fmt.Sprintf(speculation.Speedup, hit)] += share * p.Of(sequential) / p.Of(early)
+			if hit == speculation.DurableHit {
+				sums[speculation.SpeedupVsRestate] += share * p.Of(durable) / p.Of(early)
+			}
 			sums[speculation.SequentialVsPlain] += share / float64(len(speculation.Hits)) * p.Of(sequential) / p.Of(plainClient)
 		}
 	}
