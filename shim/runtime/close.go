@@ -20,21 +20,54 @@ type closing struct {
 	rules                    gate.Rules
 }
 
-// closeNetwork has nothing leave a container's sandbox but answers, if the daemon has described it so, and tells the daemon.
+// closeNetwork has nothing leave a container's sandbox but answers, if the daemon has described it so, and tells the daemon. A sandbox that is no pod's
+// is closed when its program is about to start: its network is made while the container is.
 func (s *Service) closeNetwork(ctx context.Context, id string, b *bundle, d *nodeapi.DescribeResponse) {
 	if d.GetGate() == nil {
 		s.openFor(id, b)
 		return
 	}
-	why := s.closeBundle(id, b, d.GetGate())
-	if err := s.node.closed(ctx, id, b.facts.Pod, why); err != nil {
-		// Then it takes no request before its turn.
-		log.G(ctx).WithError(err).WithField("sandbox", id).Warn("the daemon was not told that a sandbox is closed")
+	c := closing{id, b.facts.Pod.GetContainer(), b.facts.Network, rulesOf(d.GetGate())}
+	why := closeBundle(b, d.GetGate())
+	if why == "" && b.facts.Pod == nil {
+		s.gating.Lock()
+		defer s.gating.Unlock()
+		s.toClose[id] = c
+		return
+	}
+	s.closeSandbox(ctx, b.facts.Pod, c, why)
+}
+
+// closeAtStart closes a sandbox that was not when its container was made.
+func (s *Service) closeAtStart(ctx context.Context, id string) {
+	s.gating.Lock()
+	c, is := s.toClose[id]
+	delete(s.toClose, id)
+	s.gating.Unlock()
+	if is {
+		s.closeSandbox(ctx, nil, c, "")
 	}
 }
 
-// closeBundle says why a container's sandbox cannot be closed; empty: it is.
-func (s *Service) closeBundle(id string, b *bundle, g *nodeapi.Gate) (why string) {
+// closeSandbox closes a sandbox, unless there is a reason not to, and tells the daemon.
+func (s *Service) closeSandbox(ctx context.Context, pod *nodeapi.Pod, c closing, why string) {
+	if why == "" {
+		sandbox := c.container
+		if pod != nil {
+			sandbox = pod.SandboxID()
+		}
+		if err := s.closeFor(sandbox, c); err != nil {
+			why = err.Error()
+		}
+	}
+	if err := s.node.closed(ctx, c.container, pod, why); err != nil {
+		// Then it takes no request before its turn.
+		log.G(ctx).WithError(err).WithField("sandbox", c.container).Warn("the daemon was not told that a sandbox is closed")
+	}
+}
+
+// closeBundle has a container be made so that its sandbox can be closed, and says why that cannot be; empty: it can.
+func closeBundle(b *bundle, g *nodeapi.Gate) (why string) {
 	if onHostNetwork(b.facts.Network) {
 		return spec.HostNetwork
 	}
@@ -42,7 +75,6 @@ func (s *Service) closeBundle(id string, b *bundle, g *nodeapi.Gate) (why string
 	if why == "" && err == nil {
 		if err = b.write(config); err == nil {
 			b.config = config
-			err = s.closeFor(b.facts.SandboxID(id), closing{id, b.facts.Pod.GetContainer(), b.facts.Network, rulesOf(g)})
 		}
 	}
 	if err != nil {
@@ -143,6 +175,7 @@ func (s *Service) stop(sandbox string) {
 func (s *Service) leaveClosing(container string) {
 	s.gating.Lock()
 	defer s.gating.Unlock()
+	delete(s.toClose, container)
 	for sandbox, c := range s.closings {
 		if c.container == container {
 			c.container = ""

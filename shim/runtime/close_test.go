@@ -20,8 +20,9 @@ import (
 	"github.com/headstart-mesh/headstart/shim/runtime/gate"
 )
 
-// Before runc makes a container of a sandbox that is to be closed, its network is, and the daemon has heard whether it could be.
-func TestCreateClosesTheNetwork(t *testing.T) {
+// Before the program of a sandbox that is to be closed starts, its network is, and the daemon has heard whether it could be. While the container is made its
+// network is made, too.
+func TestTheNetworkIsClosed(t *testing.T) {
 	network := filepath.Join(directory(t), "net")
 	if err := os.WriteFile(network, nil, 0o600); err != nil {
 		t.Fatal(err)
@@ -56,13 +57,19 @@ func TestCreateClosesTheNetwork(t *testing.T) {
 			if _, err := s.Create(t.Context(), &taskAPI.CreateTaskRequest{ID: "a", Bundle: bundle(t, tt.config)}); err != nil {
 				t.Fatal(err)
 			}
+			if len(heard) != 0 && tt.open == "" || closed != "" {
+				t.Errorf("the network %q is closed while it is made", closed)
+			}
+			if _, err := s.Start(t.Context(), &taskAPI.StartRequest{ID: "a"}); err != nil {
+				t.Fatal(err)
+			}
 			select {
 			case r := <-heard:
 				if r.GetSandbox() != "a" || !strings.Contains(r.GetOpen(), tt.open) || (r.GetOpen() == "") != (tt.open == "") {
 					t.Errorf("told %v, want %q", r, tt.open)
 				}
 			default:
-				t.Error("the daemon hears nothing before the container is made")
+				t.Error("the daemon hears nothing before the program starts")
 			}
 			if raw := strings.Contains(inner.config, "CAP_NET_RAW"); raw != tt.raw {
 				t.Errorf("made with %s", inner.config)
@@ -88,8 +95,11 @@ func TestDaemonsAskAClosedSandbox(t *testing.T) {
 	s := newService(inner, socket, "1")
 	defer s.Close(t.Context())
 	rules := make(chan []netip.Addr, 8)
-	s.ClosesBy(func(_ string, r gate.Rules) error { rules <- r.Callers; return nil })
+	s.ClosesBy(func(_ string, r gate.Rules) error { rules <- slices.Clone(r.Callers); return nil })
 	if _, err := s.Create(t.Context(), &taskAPI.CreateTaskRequest{ID: "a", Bundle: bundle(t, fmt.Sprintf(`{"process":{},"linux":{"namespaces":[{"type":"network","path":%q}]}}`, network))}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Start(t.Context(), &taskAPI.StartRequest{ID: "a"}); err != nil {
 		t.Fatal(err)
 	}
 	want := func(callers ...string) {

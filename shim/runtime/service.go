@@ -63,6 +63,8 @@ type Service struct {
 	// gating guards what follows, and is held while rules change: closings are by the sandbox.
 	gating   sync.Mutex
 	closings map[string]closing
+	// toClose are those that are closed when their programs start, by their containers.
+	toClose map[string]closing
 	// dials is streams.In, which takes root.
 	dials func(namespace string) streams.Dial
 
@@ -94,8 +96,8 @@ func New(inner taskAPI.TTRPCTaskService, at Node, version string) *Service {
 		traces: make(map[string]*trace), pods: make(map[string]*container), jobs: make(map[string]*waiting),
 		files: make(map[string][]*os.File), served: make(map[string]*endpoint), listens: endpoints.Listen, closes: gate.Close, opens: gate.Open,
 		conversations: make(map[string]*conversation), listeners: make(map[string]*notify.Listener), dials: streams.In,
-		closings: make(map[string]closing),
-		starts:   make(chan func()), closed: closed, close: sync.OnceFunc(func() { close(closed) })}
+		closings: make(map[string]closing), toClose: make(map[string]closing),
+		starts: make(chan func()), closed: closed, close: sync.OnceFunc(func() { close(closed) })}
 }
 
 // RegisterTTRPC serves the task API as containerd 2 and as containerd 1 call it.
@@ -238,6 +240,7 @@ func (s *Service) Start(ctx context.Context, r *taskAPI.StartRequest) (*taskAPI.
 		s.export(t)
 		return nil, err
 	}
+	s.closeAtStart(ctx, r.ID)
 	span := t.start(tracing.RuncStart, time.Now())
 	res, err := s.TTRPCTaskService.Start(ctx, r)
 	end(span, err)
