@@ -47,7 +47,8 @@ type Attempt struct {
 	answered bool
 	turn     chan struct{}
 	fenced   chan struct{}
-	done     chan struct{} // closed once it has answered
+	over     chan struct{}
+	overOnce sync.Once
 
 	line *Line // nil: it is by itself
 	task string
@@ -66,7 +67,7 @@ const (
 
 // New returns an attempt that has not begun.
 func New() *Attempt {
-	return &Attempt{turn: make(chan struct{}), fenced: make(chan struct{}), done: make(chan struct{})}
+	return &Attempt{turn: make(chan struct{}), fenced: make(chan struct{}), over: make(chan struct{})}
 }
 
 // Wait says that the request waits for an instance. Stop is called when the attempt is squashed before it has one, and may not wait.
@@ -163,6 +164,7 @@ func (a *Attempt) Squash() bool {
 func (a *Attempt) end() {
 	a.phase = squashed
 	close(a.fenced)
+	a.Ended()
 	if a.stop != nil {
 		a.stop()
 	}
@@ -184,10 +186,7 @@ func (a *Attempt) Then(do func()) {
 func (a *Attempt) Answered() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.phase != squashed && !a.answered {
-		a.answered = true
-		close(a.done)
-	}
+	a.answered = a.phase != squashed
 }
 
 // IsAnswered tells whether the program has answered by itself.
@@ -204,8 +203,11 @@ func (a *Attempt) IsSquashed() bool {
 	return a.phase == squashed
 }
 
-// Done is closed when the program has answered by itself.
-func (a *Attempt) Done() <-chan struct{} { return a.done }
+// Ended says that the program works on it no more.
+func (a *Attempt) Ended() { a.overOnce.Do(func() { close(a.over) }) }
+
+// Over is closed when nothing more comes of the program: it works on it no more, or in vain.
+func (a *Attempt) Over() <-chan struct{} { return a.over }
 
 // InTurn tells whether it was adopted.
 func (a *Attempt) InTurn() bool {

@@ -1,6 +1,7 @@
 package attempt
 
 import (
+	"hash/maphash"
 	"slices"
 	"sync"
 	"time"
@@ -14,8 +15,14 @@ type Line struct {
 	mu    sync.Mutex
 	of    []*Attempt
 	born  int
-	wrote map[string]writer // by what was written
+	wrote map[uint64]writer // by hashes of what was written
 }
+
+// hashes are those of what was written: its names may be long.
+var hashes = maphash.MakeSeed()
+
+// wroteMost is how much of what was written is known: of what came before, nobody is told that it was read too early.
+const wroteMost = 1000
 
 // writer is who has written something last, and when that has counted.
 type writer struct {
@@ -24,7 +31,7 @@ type writer struct {
 }
 
 // NewLine returns a line without attempts, of a run whose workflow has these stalls.
-func NewLine(s *Stalls) *Line { return &Line{stalls: s, wrote: map[string]writer{}} }
+func NewLine(s *Stalls) *Line { return &Line{stalls: s, wrote: map[uint64]writer{}} }
 
 // New returns an attempt of a task that has not begun. It is in no order yet.
 func (l *Line) New(task string) *Attempt {
@@ -43,6 +50,14 @@ func (l *Line) Order(of []*Attempt) {
 	l.of = of
 }
 
+// End forgets all of them: the run is over.
+func (l *Line) End() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.of = nil
+	clear(l.wrote)
+}
+
 // Before are the attempts whose turns come before, the last one first.
 func (a *Attempt) Before() []*Attempt {
 	if a.line == nil {
@@ -58,7 +73,7 @@ func (a *Attempt) Before() []*Attempt {
 // Older tells whether the attempt was made before another one of its run.
 func (a *Attempt) Older(than *Attempt) bool { return a.rank < than.rank }
 
-// Stalls are those of the attempts before that have not answered, and have written several times what this one had read too early.
+// Stalls are those of the attempts before whose tasks have written several times what this one had read too early.
 func (a *Attempt) Stalls() (all []*Attempt) {
 	for _, b := range a.Before() {
 		if a.line.stalls.is(b.task, a.task) {
@@ -78,7 +93,10 @@ func (a *Attempt) Counts(wrote []string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, what := range wrote {
-		l.wrote[what] = writer{a.task, time.Now()}
+		if len(l.wrote) == wroteMost {
+			clear(l.wrote)
+		}
+		l.wrote[maphash.String(hashes, what)] = writer{a.task, time.Now()}
 	}
 }
 
@@ -91,7 +109,7 @@ func (a *Attempt) Conflicts(read []string, since time.Time) {
 	l.mu.Lock()
 	var by []string
 	for _, what := range read {
-		if w, is := l.wrote[what]; is && w.at.After(since) && !slices.Contains(by, w.task) {
+		if w, is := l.wrote[maphash.String(hashes, what)]; is && w.at.After(since) && !slices.Contains(by, w.task) {
 			by = append(by, w.task)
 		}
 	}
@@ -105,41 +123,58 @@ func (a *Attempt) Conflicts(read []string, since time.Time) {
 // when that has happened stallAfter times in a row (SpecFaaS, section V-C, "Minimizing the frequency of squashes", and VII).
 type Stalls struct {
 	mu    sync.Mutex
-	times map[pair]int
+	known map[pair]*times
 }
+
+// times are how often a pair's reader has read too early in a row, and how often it has not since it waits.
+type times struct{ early, held int }
 
 type pair struct{ writer, reader string }
 
 const (
 	stallAfter = 3
+	// tryAfter is how often a reader waits until it is tried once more without.
+	tryAfter = 256
 	// pairsMost is how many pairs are known.
 	pairsMost = 1024
 )
 
 // NewStalls returns none.
-func NewStalls() *Stalls { return &Stalls{times: map[pair]int{}} }
+func NewStalls() *Stalls { return &Stalls{known: map[pair]*times{}} }
 
 func (s *Stalls) is(writer, reader string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.times[pair{writer, reader}] >= stallAfter
+	t := s.known[pair{writer, reader}]
+	return t != nil && t.early >= stallAfter
 }
 
 func (s *Stalls) note(writer, reader string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if p := (pair{writer, reader}); s.times[p] > 0 || len(s.times) < pairsMost {
-		s.times[p]++
+	p := pair{writer, reader}
+	if s.known[p] == nil {
+		if len(s.known) == pairsMost {
+			return
+		}
+		s.known[p] = &times{}
 	}
+	s.known[p].early++
 }
 
-// held forgets pairs that are not known for certain.
+// held forgets pairs that are not known for certain, and is less certain of others.
 func (s *Stalls) held(reader string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for p, n := range s.times {
-		if p.reader == reader && n < stallAfter {
-			delete(s.times, p)
+	for p, t := range s.known {
+		switch {
+		case p.reader != reader:
+		case t.early < stallAfter:
+			delete(s.known, p)
+		default:
+			if t.held++; t.held == tryAfter {
+				*t = times{early: stallAfter - 1}
+			}
 		}
 	}
 }

@@ -24,8 +24,8 @@ const tableTimeout = 2 * time.Second
 type Config struct {
 	// Current is the attempt that an instance works on; nil: it works on nothing before its turn.
 	Current func(instance string) *attempt.Attempt
-	// Turn waits until what an instance does may have effects.
-	Turn func(ctx context.Context, instance string) error
+	// Turn waits until what an instance does may have effects, or until a channel is closed; nil: none is.
+	Turn func(ctx context.Context, instance string, until <-chan struct{}) error
 	// Works hears that an instance does something that others may see.
 	Works func(instance string)
 	// Redis is the program of the node's own Redis; empty: redis-server, if there is one. Dir is its directory's path.

@@ -85,7 +85,7 @@ func (r *rig) attempt(instance string) *attempt.Attempt {
 	return nil
 }
 
-func (r *rig) turn(ctx context.Context, instance string) error {
+func (r *rig) turn(ctx context.Context, instance string, until <-chan struct{}) error {
 	a := r.attempt(instance)
 	if a == nil {
 		return nil
@@ -96,6 +96,8 @@ func (r *rig) turn(ctx context.Context, instance string) error {
 		return nil
 	case <-a.Squashed():
 		return attempt.ErrSquashed
+	case <-until:
+		return nil
 	case <-ctx.Done():
 		a.Squash()
 		return ctx.Err()
@@ -125,6 +127,12 @@ func (r *rig) gives(instance string, a *attempt.Attempt) *attempt.Attempt {
 	defer r.mu.Unlock()
 	r.current[instance] = a
 	return a
+}
+
+// answers says that a program has answered.
+func answers(a *attempt.Attempt) {
+	a.Answered()
+	a.Ended()
 }
 
 // line has the attempts of a run in their order.
@@ -771,6 +779,34 @@ func TestAProgramThatGivesUp(t *testing.T) {
 	}
 }
 
+// As is one that does not wait for the answer of the function that writes what it is about to read.
+func TestAProgramThatGivesUpWhileItStalls(t *testing.T) {
+	r, ctx := newRig(t), t.Context()
+	r.ready()
+	stalls := attempt.NewStalls()
+	for range 3 {
+		run := &line{Line: attempt.NewLine(stalls)}
+		a, b := run.next("a"), run.next("b")
+		since := time.Now()
+		a.Counts([]string{"k"})
+		b.Conflicts([]string{"k"}, since)
+	}
+	run := &line{Line: attempt.NewLine(stalls)}
+	r.gives("first", run.next("a"))
+	b, p := r.gives("second", run.next("b")), r.dial("second")
+	_, _ = io.WriteString(p, "*2\r\n$4\r\nINCR\r\n$4\r\nhits\r\n")
+	<-r.waiting
+	_ = p.Close()
+	select {
+	case <-b.Squashed():
+	case <-time.After(patience):
+		t.Error("an attempt whose program does not wait is not squashed")
+	}
+	if n := r.outside.Exists(ctx, "hits").Val(); n != 0 {
+		t.Error("it has an effect")
+	}
+}
+
 // A function finds what another one of its run has written before it, when that has answered; not before, and not what does not count.
 func TestForwarding(t *testing.T) {
 	r, ctx := newRig(t), t.Context()
@@ -790,7 +826,7 @@ func TestForwarding(t *testing.T) {
 	if n := second.Get(ctx, "n").Val(); n != "1" {
 		t.Errorf("another one sees half of it: %s", n)
 	}
-	a.Answered()
+	answers(a)
 	if got := fmt.Sprint(third.Incr(ctx, "n").Val(), third.Exists(ctx, "m").Val()); got != "3 0" {
 		t.Errorf("the third one finds %s, want 3 0", got)
 	}
@@ -808,7 +844,7 @@ func TestForwarding(t *testing.T) {
 	run = &line{Line: attempt.NewLine(attempt.NewStalls())}
 	a, b = r.gives("first", run.next("a")), r.gives("second", run.next("b"))
 	first.Incr(ctx, "n")
-	a.Answered()
+	answers(a)
 	if n := second.Get(ctx, "n").Val(); n != "2" {
 		t.Errorf("it finds %s", n)
 	}
@@ -844,7 +880,7 @@ func TestStalls(t *testing.T) {
 			t.Errorf("run %d: it does not wait", n)
 		default:
 		}
-		a.Answered()
+		answers(a)
 		if !early {
 			if got := <-read; got != fmt.Sprint(n+1) {
 				t.Errorf("run %d: it finds %s", n, got)
@@ -914,7 +950,7 @@ func TestItIsAsInTurn(t *testing.T) {
 			words := random()
 			at[i].asked, at[i].heard = append(at[i].asked, words), append(at[i].heard, say(programs[i], words))
 		case rand.N(3) > 0:
-			at[i].a.Answered()
+			answers(at[i].a)
 		default: // its turn
 			w := at[i]
 			at[i] = nil

@@ -71,6 +71,8 @@ type key struct {
 	looked  bool // the store has to hold what it held
 	before  value
 	written bool
+	// forwarded: it was found as an attempt before has written it.
+	forwarded bool
 }
 
 // value is a key's, as DUMP returns it; nil: there is none.
@@ -93,7 +95,7 @@ func (c *copied) bring(ctx context.Context, keys []string, writes bool) error {
 		return errWait
 	}
 	if len(missing) > 0 {
-		values, size, err := c.look(ctx, missing)
+		values, forwarded, size, err := c.look(ctx, missing)
 		if err != nil {
 			return err
 		}
@@ -105,7 +107,7 @@ func (c *copied) bring(ctx context.Context, keys []string, writes bool) error {
 		}
 		c.size += size
 		for i, k := range missing {
-			c.keys[k] = &key{looked: true, before: values[i]}
+			c.keys[k] = &key{looked: true, before: values[i], forwarded: forwarded[k]}
 		}
 	}
 	for _, k := range keys {
@@ -115,36 +117,45 @@ func (c *copied) bring(ctx context.Context, keys []string, writes bool) error {
 }
 
 // look returns what keys hold: what attempts before have written, whose turns have not come, and else what the store has.
-func (c *copied) look(ctx context.Context, keys []string) (values []value, size int, err error) {
-	forwarded := map[string]value{}
+func (c *copied) look(ctx context.Context, keys []string) (values []value, forwarded map[string]bool, size int, err error) {
+	ahead := map[string]value{}
 	for _, p := range c.before() {
-		if err := p.forward(ctx, c, keys, forwarded); err != nil {
-			return nil, 0, err
+		if err := p.forward(ctx, c, keys, ahead); err != nil {
+			return nil, nil, 0, err
 		}
 	}
-	if len(forwarded) > 0 {
-		c.metrics.forwarded.Add(float64(len(forwarded)))
+	c.metrics.forwarded.Add(float64(len(ahead)))
+	forwarded = map[string]bool{}
+	var left []string
+	for _, k := range keys {
+		v, is := ahead[k]
+		if forwarded[k] = is; !is {
+			left = append(left, k)
+			continue
+		}
+		if v.unordered() || v.expires > 0 && time.UnixMilli(v.expires).Before(time.Now().Add(expiryLeast)) {
+			return nil, nil, 0, errWait
+		}
 	}
-	left := slices.DeleteFunc(slices.Clone(keys), func(k string) bool { _, is := forwarded[k]; return is })
 	var stored []value
 	if len(left) > 0 {
 		if stored, _, err = c.read(ctx, left); err != nil {
-			return nil, 0, err
+			return nil, nil, 0, err
 		}
 	}
 	for _, k := range keys {
-		v, is := forwarded[k]
+		v, is := ahead[k]
 		if !is {
 			v, stored = stored[0], stored[1:]
-		}
-		if v.expires > 0 && time.UnixMilli(v.expires).Before(time.Now().Add(expiryLeast)) {
-			return nil, 0, errWait
 		}
 		values = append(values, v)
 		size += len(v.dump)
 	}
-	return values, size, nil
+	return values, forwarded, size, nil
 }
+
+// unordered tells whether each server returns the value in an order of its own: those of sets and hashes in hash tables (RDB's types 2 and 4).
+func (v value) unordered() bool { return len(v.dump) > 0 && (v.dump[0] == 2 || v.dump[0] == 4) }
 
 // forward adds what keys hold that this attempt has written. The later one, which holds its mu, waits for an older one alone: so nobody waits for
 // himself.
@@ -242,18 +253,11 @@ func (c *copied) Commit(ctx context.Context, n *attempt.Note) (noted bool, err e
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	began := time.Now()
-	defer func() {
-		c.metrics.committed(began, err)
-		c.tell(err)
-	}()
+	defer func() { c.metrics.committed(began, err) }()
 	if c.over || len(c.dirty) > 0 {
 		return false, attempt.ErrSquashed
 	}
-	names := make([]string, 0, len(c.keys))
-	for name := range c.keys {
-		names = append(names, name)
-	}
-	slices.Sort(names)
+	names := c.names(func(*key) bool { return true })
 	after, err := c.after(ctx, names)
 	if err != nil {
 		return false, err
@@ -279,29 +283,24 @@ func (c *copied) Commit(ctx context.Context, n *attempt.Note) (noted bool, err e
 	case done == fenced:
 		return false, attempt.ErrFenced
 	case done == 0:
+		c.of.Conflicts(c.names(func(k *key) bool { return k.looked && !k.forwarded }), c.began)
 		return false, attempt.ErrSquashed
 	}
 	c.over = true
+	c.of.Counts(c.names(func(k *key) bool { return k.written }))
 	return noted, nil
 }
 
-// tell says to the run's other attempts whether this one counts.
-func (c *copied) tell(err error) {
-	var read, written []string
+// names are those of some keys, in their order. The caller holds mu.
+func (c *copied) names(which func(*key) bool) []string {
+	all := make([]string, 0, len(c.keys))
 	for name, k := range c.keys {
-		if k.looked {
-			read = append(read, name)
-		}
-		if k.written {
-			written = append(written, name)
+		if which(k) {
+			all = append(all, name)
 		}
 	}
-	switch {
-	case err == nil:
-		c.of.Counts(written)
-	case errors.Is(err, attempt.ErrSquashed):
-		c.of.Conflicts(read, c.began)
-	}
+	slices.Sort(all)
+	return all
 }
 
 // after reads the values of keys that were written.

@@ -178,13 +178,8 @@ func (s *passing) command(ctx context.Context, c *command) error {
 		return s.ask(c)
 	}
 	for _, writer := range a.Stalls() {
-		select {
-		case <-writer.Done():
-		case <-writer.Squashed():
-		case <-a.Turn():
-		case <-a.Squashed():
-		case <-ctx.Done():
-			return ctx.Err()
+		if err := s.turn(ctx, writer.Over()); err != nil {
+			return s.refuse(c, err.Error())
 		}
 	}
 	err := s.askCopies(ctx, a, c)
@@ -201,10 +196,7 @@ func (s *passing) command(ctx context.Context, c *command) error {
 		}
 	case errors.Is(err, errWait):
 		s.buffer.config.Metrics.waited.Inc()
-		if err := s.out.Flush(); err != nil { // of what came before
-			return err
-		}
-		if err := s.turn(ctx); err != nil {
+		if err := s.turn(ctx, nil); err != nil {
 			return s.refuse(c, err.Error())
 		}
 	case errors.Is(err, errEngine):
@@ -219,12 +211,15 @@ func (s *passing) command(ctx context.Context, c *command) error {
 	return s.ask(c)
 }
 
-// turn waits until what the instance does may have effects. A program that does not wait for that has left.
-func (s *passing) turn(ctx context.Context) error {
+// turn waits until what the instance does may have effects, or until something else. A program that does not wait for that has left.
+func (s *passing) turn(ctx context.Context, until <-chan struct{}) error {
+	if err := s.out.Flush(); err != nil { // of what came before
+		return err
+	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer serve.OnLeft(serve.WithConnection(ctx, s.Client), cancel)()
-	return s.buffer.config.Turn(ctx, s.Instance)
+	return s.buffer.config.Turn(ctx, s.Instance, until)
 }
 
 // ask sends a command to the store.

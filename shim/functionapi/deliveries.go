@@ -98,9 +98,9 @@ func (d *deliveries) forget(instance string) {
 	delete(d.last, instance)
 }
 
-// turn waits until what an instance does may have effects: until then, others see nothing of it. An attempt whose program does not wait
+// turn waits until what an instance does may have effects, or until a channel is closed: until then, others see nothing of it. An attempt whose program does not wait
 // for that is squashed: in its turn it would not have had to.
-func (d *deliveries) turn(ctx context.Context, instance string) error {
+func (d *deliveries) turn(ctx context.Context, instance string, until <-chan struct{}) error {
 	d.mu.Lock()
 	attempts := []*attempt.Attempt{d.last[instance]}
 	for _, own := range d.of[instance] {
@@ -125,6 +125,8 @@ func (d *deliveries) turn(ctx context.Context, instance string) error {
 		case <-a.Turn():
 		case <-a.Squashed():
 			return attempt.ErrSquashed
+		case <-until:
+			return nil
 		case <-ctx.Done():
 			a.Squash()
 			return ctx.Err()

@@ -126,9 +126,9 @@ func (s *Server) Works(instance string) {
 	}
 }
 
-// Turn waits until what an instance does may have effects.
-func (s *Server) Turn(ctx context.Context, instance string) error {
-	return s.deliveries.turn(ctx, instance)
+// Turn waits until what an instance does may have effects, or until a channel is closed; nil: none is.
+func (s *Server) Turn(ctx context.Context, instance string, until <-chan struct{}) error {
+	return s.deliveries.turn(ctx, instance, until)
 }
 
 // Next waits for the next request that an instance gets, and returns its trace; empty: it has none, or ctx has ended before.

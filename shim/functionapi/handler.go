@@ -57,7 +57,7 @@ func (h *handler) turn(r *http.Request) error {
 		return errTooManyCalls
 	}
 	h.server.Works(h.sandbox.id)
-	return h.server.deliveries.turn(r.Context(), h.sandbox.id)
+	return h.server.deliveries.turn(r.Context(), h.sandbox.id, nil)
 }
 
 // refuse answers with what is wrong with a request, and returns its reason.

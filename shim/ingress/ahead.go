@@ -161,6 +161,7 @@ func (in *Ingress) forwardAhead(ctx context.Context, p *parked, instance string,
 	if err == nil {
 		p.attempt.Answered()
 	}
+	p.attempt.Ended()
 	if err == nil && !p.attempt.IsSquashed() {
 		return nil
 	}

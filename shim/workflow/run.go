@@ -129,6 +129,7 @@ func (r *run) finish(ctx context.Context, input any, of journal.Run) (any, *prog
 	defer func() {
 		r.owner.ahead.change(r.request.Workflow.GetName(), -r.keptAhead)
 	}()
+	defer r.line.End()
 	defer r.calls.Wait()
 	defer r.dropAll()
 	defer cancel(nil)

@@ -18,6 +18,10 @@ const (
 	exchangeEvery, exchangeMost = time.Second, 5 * time.Second
 	// lessonMost bounds what is learned in between, in bytes of bodies and headers: as JSON it fits into a lesson.
 	lessonMost = lessons.Most / 2
+	// choicesEvery is how often choices alone are told, of which each run has some: the stream is to have room for answers, which are told once.
+	choicesEvery = 30 * time.Second
+	// pagesMost is how many pages are heard at a time.
+	pagesMost = 32
 	// choiceBytes is what a choice counts for, with its task's place.
 	choiceBytes = 64
 )
@@ -32,6 +36,7 @@ type shared struct {
 	busy   bool
 	wrong  bool      // the last exchange has failed
 	at     time.Time // when the last exchange began
+	told   time.Time // when something was told last
 }
 
 // teach has others be told what the run has taught, if its workflow has a store, and there is room.
@@ -61,8 +66,12 @@ func (s *shared) begin(now time.Time) (wait time.Duration, is bool) {
 func (s *shared) take(now time.Time) lessons.Lesson {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.at = now
+	if len(s.lesson.Rows) == 0 && now.Sub(s.told) < choicesEvery {
+		return lessons.Lesson{}
+	}
 	l := s.lesson
-	s.lesson, s.bytes, s.at = lessons.Lesson{}, 0, now
+	s.lesson, s.bytes, s.told = lessons.Lesson{}, 0, now
 	return l
 }
 
@@ -72,7 +81,7 @@ func (s *shared) end(err error) (again, news bool) {
 	defer s.mu.Unlock()
 	news = err != nil && !s.wrong
 	s.wrong = err != nil
-	s.busy = s.bytes > 0 && err == nil
+	s.busy = len(s.lesson.Rows) > 0 && err == nil
 	return s.busy, news
 }
 
@@ -94,7 +103,7 @@ func (o *Owner) exchange(c compiled, q Request) {
 			}
 			err := o.exchangeBy(c, q.Workflow, c.shared.take(time.Now()))
 			var news bool
-			if again, news = c.shared.end(err); news {
+			if again, news = c.shared.end(err); news && o.ctx.Err() == nil {
 				o.config.Event(&nodeapi.Event{Function: q.Workflow.GetName(), Reason: "LearningNotShared", Field: filterapi.AnnotationState,
 					Message: fmt.Sprintf("nodes do not tell each other what they learn from the workflow's runs: %.300s", err)})
 			}
@@ -109,7 +118,7 @@ func (o *Owner) exchangeBy(c compiled, workflow *nodeapi.Function, l lessons.Les
 	if err == nil && len(l.Rows)+len(l.Choices) > 0 {
 		err = c.shared.stream.Tell(ctx, store, l)
 	}
-	for more := true; more && err == nil; {
+	for page, more := 0, true; more && page < pagesMost && err == nil; page++ {
 		var news []lessons.Lesson
 		news, more, err = c.shared.stream.News(ctx, store)
 		for _, l := range news {
@@ -126,8 +135,8 @@ func (o *Owner) hear(c compiled, namespace string, l lessons.Lesson) {
 		if r.At.After(now) { // nodes have clocks of their own
 			r.At = now
 		}
-		o.tables.Feed(memo.Of{Namespace: namespace, Function: r.Function, Revision: r.Revision}, memo.Key(r.Key),
-			program.Answer{Status: r.Status, Header: r.Header, Body: r.Body}, r.At)
+		o.tables.Hear(memo.Of{Namespace: namespace, Function: r.Function, Revision: r.Revision}, memo.Key(r.Key),
+			program.Answer{Status: r.Status, Header: r.Header, Body: r.Body}, r.At, now)
 	}
 	c.predictor.Feed(l.Choices)
 }

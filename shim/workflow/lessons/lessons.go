@@ -8,6 +8,7 @@ import (
 	"crypto/sha256"
 	_ "embed"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"time"
@@ -24,6 +25,8 @@ const (
 	keptFor, entriesMost = time.Hour, 128
 	// Most is how many bytes a lesson has at most, as it is written. pageMost is how many of them are read at a time.
 	Most, pageMost = 256 << 10, 1 << 20
+	// nameMost is how long the names in a lesson are, in bytes: of tasks, functions and their revisions.
+	nameMost = 1024
 	// statusMost is the largest status that an answer has (RFC 9110, section 15).
 	statusMost = 999
 )
@@ -82,7 +85,11 @@ func (s *Stream) Tell(ctx context.Context, c *redis.Client, l Lesson) error {
 // News are lessons of others that were not read before, some of them at a time. More tells whether there may be others.
 func (s *Stream) News(ctx context.Context, c *redis.Client) (all []Lesson, more bool, err error) {
 	page, err := newsScript.Run(ctx, c, []string{s.key}, s.me, s.last, Most, pageMost).StringSlice()
+	if err == nil && len(page) == 0 {
+		err = errors.New("the store returns nothing")
+	}
 	if err != nil {
+		s.last = "-" // it may be no id, or none of a stream that is a new one
 		return nil, false, fmt.Errorf("reading what others have learned: %w", err)
 	}
 	more = page[0] != s.last
@@ -99,12 +106,12 @@ func (s *Stream) News(ctx context.Context, c *redis.Client) (all []Lesson, more 
 // known is what of a lesson can be one.
 func (l Lesson) known() (k Lesson) {
 	for _, r := range l.Rows {
-		if r.Status >= http.StatusOK && r.Status <= statusMost && len(r.Key) == sha256.Size {
+		if r.Status >= http.StatusOK && r.Status <= statusMost && len(r.Key) == sha256.Size && len(r.Function) <= nameMost && len(r.Revision) <= nameMost {
 			k.Rows = append(k.Rows, r)
 		}
 	}
 	for _, c := range l.Choices {
-		if c.Case >= 0 {
+		if c.Case >= 0 && len(c.Task) <= nameMost {
 			k.Choices = append(k.Choices, c)
 		}
 	}

@@ -100,8 +100,10 @@ func TestLessonsAreBounded(t *testing.T) {
 func TestWhatIsNoLesson(t *testing.T) {
 	c := newStore(t)
 	a, b := lessons.New("shop/checkout", "1"), lessons.New("shop/checkout", "1")
-	if err := a.Tell(t.Context(), c, lessons.Lesson{Rows: []lessons.Row{{Status: 200}, {Key: row("").Key, Status: 1000}, row("1")},
-		Choices: []program.Choice{{Task: "/do/if", Case: -1}}}); err != nil {
+	long := row("1")
+	long.Function = strings.Repeat("x", 2000)
+	if err := a.Tell(t.Context(), c, lessons.Lesson{Rows: []lessons.Row{{Status: 200}, {Key: row("").Key, Status: 1000}, long, row("1")},
+		Choices: []program.Choice{{Task: "/do/if", Case: -1}, {Task: long.Function}}}); err != nil {
 		t.Fatal(err)
 	}
 	stream := c.Keys(t.Context(), "*").Val()[0]
@@ -120,5 +122,12 @@ func TestWhatIsNoLesson(t *testing.T) {
 	}
 	if err := b.Tell(t.Context(), c, lessons.Lesson{}); err == nil {
 		t.Error("a string is written as a stream")
+	}
+	c.Del(t.Context(), stream) // which is news for who has read another one
+	if err := a.Tell(t.Context(), c, lessons.Lesson{Rows: []lessons.Row{row("2")}}); err != nil {
+		t.Fatal(err)
+	}
+	if got, _ := heard(t, b, c); !cmp.Equal(got, []lessons.Lesson{{Rows: []lessons.Row{row("2")}}}) {
+		t.Errorf("of the next stream it hears %v", got)
 	}
 }

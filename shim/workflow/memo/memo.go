@@ -24,8 +24,8 @@ const (
 	rowLife = time.Hour
 	// rowLimit is the largest answer that is kept, in bytes.
 	rowLimit = 64 << 10
-	// rowLeast is what a row counts for at least.
-	rowLeast = 512
+	// rowLeast is what a row counts for at least, and stringBytes a string but for what is in it.
+	rowLeast, stringBytes = 512, 16
 	// bytesOfNode bounds all rows, a part of what the chart gives the daemon. Namespaces share it.
 	bytesOfNode = 8 << 20
 
@@ -89,6 +89,7 @@ type row struct {
 	answer program.Answer
 	bytes  int64
 	at     time.Time
+	told   time.Time // when it was news last
 }
 
 // New returns tables without rows.
@@ -143,19 +144,43 @@ func (t *Tables) drop(e *list.Element) {
 	}
 }
 
-// Feed takes an answer that counts. What is large, or no answer, is not kept. news: it is another one than was known.
+// Feed takes an answer that counts. What is large, or no answer, is not kept. news: it is another one than was known, or others may have forgotten
+// it soon.
 func (t *Tables) Feed(of Of, k Key, a program.Answer, now time.Time) (news bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	r := &row{of: of, key: k, answer: a, bytes: SizeOf(a), at: now}
+	return t.put(&row{of: of, key: k, answer: a, bytes: SizeOf(a), at: now, told: now}, true)
+}
+
+// Hear takes an answer that has counted elsewhere. It proves nothing, since nobody tells what was right, and is worth less than a newer one.
+func (t *Tables) Hear(of Of, k Key, a program.Answer, at, now time.Time) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if now.Sub(at) > rowLife {
+		return
+	}
+	if table := t.tables[of]; table != nil && table.rows[k] != nil && !at.After(table.rows[k].Value.(*row).at) {
+		return
+	}
+	t.put(&row{of: of, key: k, answer: a, bytes: SizeOf(a), at: at, told: now}, false)
+}
+
+// put has a row be there, if it fits; the caller holds mu.
+func (t *Tables) put(r *row, proves bool) (news bool) {
+	of, k, a := r.of, r.key, r.answer
 	fits := a.Err == nil && r.bytes <= rowLimit
-	if old := t.find(of, k, now); old != nil {
+	if old := t.find(of, k, r.at); old != nil {
 		same := Same(old.answer, a)
-		t.tables[of].proved(same)
+		if proves {
+			t.tables[of].proved(same)
+		}
 		switch {
 		case same:
-			old.at = now
-			return false
+			old.at = r.at
+			if news = r.at.Sub(old.told) > rowLife/2; news {
+				old.told = r.at
+			}
+			return news
 		case fits && t.share.Take(of.Namespace, r.bytes-old.bytes):
 			*old = *r
 			return true
@@ -215,7 +240,7 @@ func SizeOf(a program.Answer) int64 {
 	for name, values := range a.Header {
 		size += len(name)
 		for _, v := range values {
-			size += len(v)
+			size += stringBytes + len(v)
 		}
 	}
 	return int64(size)

@@ -146,3 +146,40 @@ func TestRoom(t *testing.T) {
 		t.Error("the latest row is not kept")
 	}
 }
+
+// What others have learned is a guess, too, if nothing newer is known. It proves nothing.
+func TestHearing(t *testing.T) {
+	tables, key := memo.New(), memo.KeyOf(request("{}"))
+	want := func(what string, at time.Time, body string) {
+		t.Helper()
+		if got, known := tables.Guess(prices, key, at); string(got.Body) != body || known != (body != "") {
+			t.Errorf("%s: %q, %t, want %q", what, got.Body, known, body)
+		}
+	}
+	tables.Hear(prices, key, answer("1"), began.Add(-2*time.Hour), began)
+	want("it is old", began, "")
+	tables.Hear(prices, key, answer("2"), began, began)
+	want("it is new", began, "2")
+	tables.Feed(prices, key, answer("3"), began.Add(time.Minute))
+	tables.Hear(prices, key, answer("4"), began.Add(30*time.Second), began.Add(2*time.Minute))
+	want("it is older than what is known", began.Add(2*time.Minute), "3")
+	tables.Hear(prices, key, answer("3"), began, began.Add(2*time.Minute))
+	want("what is known is not taken for older", began.Add(time.Hour+30*time.Second), "3")
+	for n := range 20 {
+		tables.Hear(prices, key, answer(fmt.Sprint("other ", n)), began.Add(time.Duration(3+n)*time.Minute), began.Add(time.Hour))
+	}
+	want("others say something else each time", began.Add(time.Hour), "other 19")
+}
+
+// What stays as it is is news again before others have forgotten it.
+func TestNews(t *testing.T) {
+	tables, key, told := memo.New(), memo.KeyOf(request("{}")), 0
+	for minute := range 120 {
+		if tables.Feed(prices, key, answer("1"), began.Add(time.Duration(minute)*time.Minute)) {
+			told++
+		}
+	}
+	if told < 3 || told > 5 {
+		t.Errorf("in two hours it is told %d times", told)
+	}
+}

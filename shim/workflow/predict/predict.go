@@ -16,7 +16,7 @@ const (
 	countsMost = 64
 	// routesMost is how many routes to one switch are told apart. Those that come later are counted together.
 	routesMost = 64
-	// switchesMost is how many are known: more than a document has.
+	// switchesMost is how many are known: more than a document has, and than others may tell of.
 	switchesMost = 1024
 )
 
@@ -46,7 +46,10 @@ func (p *Predictor) Feed(choices []program.Choice) {
 		b := p.switches[c.Task]
 		if b == nil {
 			if len(p.switches) == switchesMost {
-				continue
+				for other := range p.switches { // any
+					delete(p.switches, other)
+					break
+				}
 			}
 			b = &branch{all: counts{}, routes: map[uint64]counts{}}
 			p.switches[c.Task] = b
