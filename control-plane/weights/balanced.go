@@ -9,8 +9,8 @@ const (
 	resolution = 100e-6
 	// sweeps bounds the work. Hundreds of sources that share overloaded nodes take the most.
 	sweeps = 100
-	// enough is how close to the least possible latency is close enough, as a part of it. Where round trips are many times the resolution, shares that are
-	// 4 % from the best ones cost one part in 10,000 more.
+	// enough is how close to the least possible latency is close enough, as a part of it. Where round trips are many times
+	// the resolution, shares that are 4 % from the best ones cost one part in 10,000 more.
 	enough = 1e-6
 	// halvings of a step make it as exact as the sweep needs.
 	halvings = 12

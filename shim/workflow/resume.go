@@ -21,7 +21,7 @@ import (
 // headerKey is the header by which a client says that requests are one and the same (draft-ietf-httpapi-idempotency-key-header).
 const headerKey = "Idempotency-Key"
 
-// notes are what a run has noted in the order in which it goes on: whoever reads them goes on in the same way.
+// notes are what a run has noted, in the order in which it goes on: another node that reads them goes on in the same way.
 type notes struct {
 	*journal.Journal
 	destination string  // that the record is in

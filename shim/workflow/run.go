@@ -239,7 +239,7 @@ func (r *run) counted(c came) *program.State {
 	return r.committed(c)
 }
 
-// elapse goes on with what was to happen until now. With notes it is one thing at its own time, as for whoever reads them.
+// elapse goes on with what was to happen until now. With notes it is one thing at its own time, as another node has it that reads them.
 func (r *run) elapse() *program.State {
 	r.looked, r.heardAt = false, time.Now()
 	if r.notes == nil {

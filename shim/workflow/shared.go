@@ -28,7 +28,7 @@ const (
 
 // shared is what the nodes know together of a workflow that has a store.
 type shared struct {
-	stream *lessons.Stream // belongs to whoever exchanges
+	stream *lessons.Stream // of the goroutine that exchanges
 
 	mu     sync.Mutex
 	lesson lessons.Lesson // that nobody was told yet

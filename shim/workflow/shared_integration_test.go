@@ -13,15 +13,11 @@ func TestNodesLearnFromEachOther(t *testing.T) {
 	a, b := nodes(t, map[string]func(string) string{"a": adds("a"), "b": adds("b")})
 	f := noting(task("a"), task("b"))
 	const inputs = 20
+	told := a.writes(t, "headstart:learned:*")
 	for n := range inputs {
 		a.run(f, fmt.Sprint(n))
 	}
-	for told := int64(0); told == 0; {
-		time.Sleep(time.Millisecond)
-		for _, stream := range a.redis.Keys(t.Context(), "headstart:learned:*").Val() {
-			told = a.redis.XLen(t.Context(), stream).Val()
-		}
-	}
+	<-told
 	ahead := false
 	for n := 1; n < inputs && !ahead; n++ { // the first ones may begin before the node has heard of anything
 		b.run(f, fmt.Sprint(n))

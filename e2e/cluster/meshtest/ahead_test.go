@@ -126,6 +126,16 @@ func importQuery(t *testing.T) {
 	}
 }
 
+// startRedis starts a Redis, and the pod that asks others, with the images of what uses them.
+func startRedis(t *testing.T) {
+	t.Helper()
+	importQuery(t)
+	apply(t, redisPod)
+	for _, pod := range []string{"redis", "asker"} {
+		kubectl(t, "-n", plain, "wait", "--for=condition=Ready", "pod/"+pod, "--timeout=90s")
+	}
+}
+
 // asks has the asking pod ask, and returns what is said.
 func asks(ctx context.Context, pod string, program ...string) (string, error) {
 	args := append([]string{"-n", plain, "exec", pod, "--"}, program...)
@@ -166,11 +176,7 @@ func aheads(ctx context.Context, workflow string) (ahead map[string]int, err err
 // Unmodified programs in pods work before their turn, on a store as well, behind a sidecar and without one; nobody sees what does not
 // count, and daemons may be replaced meanwhile.
 func TestFunctionsRunAhead(t *testing.T) {
-	importQuery(t)
-	apply(t, redisPod)
-	for _, pod := range []string{"redis", "asker"} {
-		kubectl(t, "-n", plain, "wait", "--for=condition=Ready", "pod/"+pod, "--timeout=90s")
-	}
+	startRedis(t)
 	through := ingressGateway(t)
 	node := kubectl(t, "-n", through.namespace, "get", "pod", through.name, "-o", "jsonpath={.spec.nodeName}")
 	const serve = `["/query"]`

@@ -14,11 +14,7 @@ import (
 
 // A run whose daemon is killed goes on where it was, when the request comes again with its key: the next daemon has the notes.
 func TestARunOutlivesItsDaemon(t *testing.T) {
-	importQuery(t)
-	apply(t, redisPod)
-	for _, pod := range []string{"redis", "asker"} {
-		kubectl(t, "-n", plain, "wait", "--for=condition=Ready", "pod/"+pod, "--timeout=90s")
-	}
+	startRedis(t)
 	through := ingressGateway(t)
 	node := kubectl(t, "-n", through.namespace, "get", "pod", through.name, "-o", "jsonpath={.spec.nodeName}")
 	f := stateful{"resume", plain, node, `["/query"]`, false}

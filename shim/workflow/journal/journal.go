@@ -122,7 +122,7 @@ type Call struct {
 	Answer program.Answer
 }
 
-// Entry is a call as it is written, and as whoever reads it has it: what a run goes on by.
+// Entry is a call as it is written, and as it is read: what a run goes on by.
 type Entry struct {
 	field, value string
 	Call         Call

@@ -157,7 +157,7 @@ func TestARunGoesOn(t *testing.T) {
 	wantReason(t, err, "IdempotencyKeyReused")
 }
 
-// An owner that says nothing loses its run, and one that says something does not. Records do not stay for ever.
+// An owner that is silent for too long loses its run. Records do not stay for ever.
 func TestALease(t *testing.T) {
 	c, ctx := newStore(t), t.Context()
 	j, _ := open(t, c, "first")
