@@ -158,12 +158,12 @@ func (n *ahead) ahead(a *attempt.Attempt, r *http.Request, keep calls.Keep) call
 	ctx, cancel := context.WithCancel(context.WithValue(context.WithoutCancel(r.Context()), early{}, a))
 	defer cancel()
 	asked := r.Header
-	n.mu.Lock()
-	n.attempts = append(n.attempts, a)
-	n.mu.Unlock()
 	if !a.Begin(cancel) {
 		return calls.Answer{Failed: attempt.ErrSquashed}
 	}
+	n.mu.Lock()
+	n.attempts = append(n.attempts, a)
+	n.mu.Unlock()
 	if n.unasked {
 		r = httptest.NewRequest(r.Method, r.URL.String(), strings.NewReader(`{"n":1,"else":true}`))
 		r.Header = asked.Clone()
