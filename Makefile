@@ -75,7 +75,8 @@ SEQUENTIAL = filters/... e2e/geography e2e/routing/simulator e2e/functions/mjpeg
 
 # The race detector crashes when two goroutines of one bubble set timers that are due at once (golang/go#78156), so packages with
 # such tests get one processor.
-BUBBLES = $(sort $(patsubst %/,%,$(dir $(shell grep -rl --include='*_test.go' '^	"testing/synctest"' control-plane e2e filters manifests shim))))
+BUBBLES = $(filter-out $(subst ...,%,$(SEQUENTIAL)),$(sort $(patsubst %/,%,$(dir $(shell grep -rl --include='*_test.go' '^	"testing/synctest"' \
+	control-plane e2e filters manifests shim)))))
 alternatives = $(subst $() ,|,$(subst ...,.*,$(strip $(1))))
 
 ## test-unit: the tests that need neither root nor other programs, with the race detector (a C compiler)
@@ -191,6 +192,12 @@ bench-speculation: setup build
 images:
 	$(GO) run ./manifests/images -out out/images -tag '$(VERSION)' -version '$(VERSION)'
 
+## release: images for amd64 and arm64, chart, and command lines, into out/images and out/release; VERSION=v1.2.0, and IMAGE_REGISTRY as above
+release:
+	$(GO) run ./manifests/release -check -version '$(VERSION)'
+	$(GO) run ./manifests/images -out out/images -arch amd64,arm64 -tag '$(VERSION)' -version '$(VERSION)'
+	$(GO) run ./manifests/release -out out/release -images out/images -registry '$(IMAGE_REGISTRY)' -version '$(VERSION)'
+
 # The test cluster's helm, else yours.
 HELM ?= $(or $(wildcard $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/headstart/cluster-1.36.3/helm),helm)
 RENDER = '$(HELM)' template headstart manifests/charts/headstart --namespace headstart-system \
@@ -226,5 +233,5 @@ clean:
 	rm -rf out
 
 .PHONY: FORCE help setup build demo test test-trust test-ktls test-unit fuzz soak test-cluster test-cluster-changed \
-	bench-cluster bench-prefetch bench-routing bench-cache bench-connections bench-speculation demo-cluster cluster images manifests lint vuln \
+	bench-cluster bench-prefetch bench-routing bench-cache bench-connections bench-speculation demo-cluster cluster images release manifests lint vuln \
 	generate publish clean

@@ -13,7 +13,6 @@ import (
 
 	"github.com/headstart-mesh/headstart/control-plane/event"
 	"github.com/headstart-mesh/headstart/control-plane/platform"
-	"github.com/headstart-mesh/headstart/control-plane/platform/local"
 	"github.com/headstart-mesh/headstart/control-plane/routing"
 	"github.com/headstart-mesh/headstart/control-plane/trace"
 	"github.com/headstart-mesh/headstart/filters/filterapi"
@@ -24,8 +23,8 @@ const manifestMost = 16 << 20
 
 // Applied is what applying did to one function.
 type Applied struct {
-	Function string       `json:"function"`
-	Change   local.Change `json:"change"`
+	Function string          `json:"function"`
+	Change   platform.Change `json:"change"`
 	// Warnings are what will not work as the manifest has it.
 	Warnings []string `json:"warnings,omitempty"`
 }

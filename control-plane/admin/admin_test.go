@@ -26,7 +26,6 @@ import (
 	"github.com/headstart-mesh/headstart/control-plane/admin"
 	"github.com/headstart-mesh/headstart/control-plane/event"
 	"github.com/headstart-mesh/headstart/control-plane/platform"
-	"github.com/headstart-mesh/headstart/control-plane/platform/local"
 	"github.com/headstart-mesh/headstart/control-plane/routing"
 	"github.com/headstart-mesh/headstart/control-plane/topology"
 	"github.com/headstart-mesh/headstart/control-plane/trace"
@@ -76,7 +75,7 @@ func (b *backend) Apply(manifest io.Reader) ([]admin.Applied, error) {
 	if b.applied, err = io.ReadAll(manifest); err != nil {
 		return nil, err
 	}
-	return []admin.Applied{{Function: "default/fire", Change: local.Created}}, b.err
+	return []admin.Applied{{Function: "default/fire", Change: platform.Created}}, b.err
 }
 
 func (b *backend) Delete(function string) error { b.deleted = function; return b.err }
@@ -142,7 +141,7 @@ func TestApply(t *testing.T) {
 	if string(b.applied) != "kind: Service\n" {
 		t.Errorf("the control plane read %q", b.applied)
 	}
-	if d := cmp.Diff([]admin.Applied{{Function: "default/fire", Change: local.Created}}, applied); d != "" {
+	if d := cmp.Diff([]admin.Applied{{Function: "default/fire", Change: platform.Created}}, applied); d != "" {
 		t.Error(d)
 	}
 }

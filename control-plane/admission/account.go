@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/headstart-mesh/headstart/control-plane/istio"
+	"github.com/headstart-mesh/headstart/control-plane/platform/kube/object"
 	"github.com/headstart-mesh/headstart/filters/filterapi"
 	"github.com/headstart-mesh/headstart/filters/filterapi/reference"
 )
@@ -162,14 +163,16 @@ func unchanged(a, b, but string) string {
 		a, b, but)
 }
 
-// scales allows to scale to zero, and up by one pod more than there are, in namespaces that may have functions.
+// scales allows to scale to zero, from zero to the replicas that a workload may have had, and else up by one pod more than
+// there are, in namespaces that may have functions.
 func (a Account) scales() Policy {
 	return a.policy("headstart-controlplane-scales", []admissionv1.Rule{{
 		APIGroups: []string{"apps"}, APIVersions: []string{"v1"},
 		Resources: []string{"deployments/scale", "statefulsets/scale"},
 	}}, "variables.now != null && variables.before != null && "+a.allows("request.namespace")+" &&\n"+
-		"variables.now.?spec.?replicas.orValue(0) <= variables.before.?status.?replicas.orValue(0) + 1",
-		"scales to zero, or to one pod more than there are, in namespaces that may have functions "+
+		"(variables.now.?spec.?replicas.orValue(0) <= variables.before.?status.?replicas.orValue(0) + 1 ||\n"+
+		fmt.Sprintf("variables.before.?spec.?replicas.orValue(0) == 0 && variables.now.?spec.?replicas.orValue(0) <= %d)", object.ReplicasMost),
+		"scales to zero, from zero to the replicas that there were, or to one pod more than there are, in namespaces that may have functions "+
 			"(the chart's value namespaces)")
 }
 

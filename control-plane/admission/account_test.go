@@ -282,6 +282,8 @@ func TestAStolenControlPlaneTokenScalesNothingElse(t *testing.T) {
 		"to zero":                       {scale(7, 7), zero, "default", true},
 		"to zero, as a number":          {scale(7, 7), scale(0, 7), "default", true},
 		"beside pods on lost nodes":     {scale(3, 3), scale(4, 3), "media", true},
+		"from zero to what it had":      {zero, scale(3, 0), "media", true},
+		"many more than there are":      {scale(1, 1), scale(5, 1), "media", false},
 		"to many":                       {zero, scale(1000, 0), "media", false},
 		"to zero where none may be":     {scale(7, 7), zero, "prod", false},
 		"from zero where none may be":   {zero, scale(1, 0), "kube-system", false},

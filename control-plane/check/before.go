@@ -196,5 +196,5 @@ func lookAutoscalers(ctx context.Context, l *look) Outcome {
 	if len(there) == 0 {
 		return pass("neither Knative Serving nor KEDA")
 	}
-	return pass("%s; what they scale, Headstart does not", strings.Join(there, ", "))
+	return pass("%s; they scale to zero what is theirs", strings.Join(there, ", "))
 }

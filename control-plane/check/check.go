@@ -57,6 +57,8 @@ type Outcome struct {
 	// Message is one line: what is there, or how much of it is wrong.
 	Message  string
 	Problems []Problem
+	// unseen: the rights to look lack.
+	unseen bool
 	// unanswered: the API server did not answer, which says nothing of what was to be looked at.
 	unanswered bool
 }
@@ -78,6 +80,8 @@ type Result struct {
 	// Hint and Docs are there when the check failed or warns.
 	Hint string `json:"hint,omitempty"`
 	Docs string `json:"docs,omitempty"`
+	// Unseen: the check was skipped, as who asks may not see what it looks at.
+	Unseen bool `json:"unseen,omitempty"`
 }
 
 // Env is what the checks look at.
@@ -119,7 +123,7 @@ func (c Check) result(ctx context.Context, l *look, before []Result) Result {
 	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
 	defer cancel()
 	o := c.run(ctx, l)
-	r.Status, r.Message, r.Problems = o.Status, o.Message, o.Problems
+	r.Status, r.Message, r.Problems, r.Unseen = o.Status, o.Message, o.Problems, o.unseen
 	if o.Status == Fail || o.Status == Warn {
 		r.Hint, r.Docs = c.Hint, Docs+"#"+c.Anchor
 	}
@@ -167,7 +171,9 @@ func (o Outcome) with(problems []Problem) Outcome {
 // known to be wrong.
 func unknown(what string, err error) Outcome {
 	if apierrors.IsForbidden(err) {
-		return skip("you may not look at %s", what)
+		o := skip("you may not look at %s", what)
+		o.unseen = true
+		return o
 	}
 	o := fail("looking at %s: %v", what, err)
 	_, o.unanswered = errors.AsType[*url.Error](err)

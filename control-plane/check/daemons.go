@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -12,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/headstart-mesh/headstart/control-plane/check/objects"
+	"github.com/headstart-mesh/headstart/control-plane/platform/kube/object"
 )
 
 func lookDaemons(ctx context.Context, l *look) Outcome {
@@ -61,16 +63,85 @@ func lookNodes(ctx context.Context, l *look) Outcome {
 		return unknown("the daemons", err)
 	}
 	var problems []Problem
-	for _, p := range pods {
-		if p.Spec.NodeName != "" && !ready[p.Spec.NodeName] {
-			problems = append(problems, Problem{Object: "Node " + p.Spec.NodeName, Message: "it has a daemon, and not the label " + nodeLabel + "=" + nodeReady})
-		}
+	drifted, err := l.drifted(ctx)
+	if err != nil {
+		return unknown("the nodes", err)
 	}
-	if len(problems) > 0 {
+	if len(drifted) > 0 {
+		return fail("%d of %d drifted", len(drifted), len(ready)).with(drifted)
+	}
+	said, err := l.unsuited(ctx)
+	if err != nil {
+		return unknown("the installers", err)
+	}
+	unsuited := 0
+	for _, p := range pods {
+		if p.Spec.NodeName == "" || ready[p.Spec.NodeName] {
+			continue
+		}
+		message := "it has a daemon, and not the label " + nodeLabel + "=" + nodeReady
+		if why := said[p.Spec.NodeName]; why != "" {
+			message = why + "; its functions get inputs as bodies, and not as files"
+			unsuited++
+		}
+		problems = append(problems, Problem{Object: "Node " + p.Spec.NodeName, Message: message})
+	}
+	if labelled := len(pods) - len(problems); len(problems) > 0 && len(problems) == unsuited {
+		return warn("%d of %d labelled, the others cannot be", labelled, len(pods)).with(problems)
+	} else if len(problems) > 0 {
 		// Without an installer it is for the operator to say which nodes are ready.
-		return l.lacking(ctx, partInstaller, fail("%d of %d labelled", len(pods)-len(problems), len(pods)).with(problems))
+		return l.lacking(ctx, partInstaller, fail("%d of %d labelled", labelled, len(pods)).with(problems))
 	}
 	return pass("%d labelled %s=%s", len(ready), nodeLabel, nodeReady)
+}
+
+// reported is longer than kubelets take to tell which runtimes there are: they ask every 5 s, and tell every 10 s.
+const reported = 20 * time.Second
+
+// drifted are the nodes that have lost the runtime. Where the installer has just put it there, the kubelet has yet to say so.
+func (l *look) drifted(ctx context.Context) (problems []Problem, err error) {
+	message := "drifted: its containerd has lost the runtime " + runtimeName + ", as somebody has written its configuration"
+	if !l.off(ctx, partInstaller) {
+		message += "; delete the node's pod of DaemonSet " + installerName + ", and it is installed again"
+	}
+	nodes, err := l.nodes(ctx)
+	for again := false; err == nil; again = true {
+		problems = nil
+		for i := range nodes {
+			if object.Drifted(&nodes[i]) {
+				problems = append(problems, Problem{Object: "Node " + nodes[i].Name, Message: message})
+			}
+		}
+		if len(problems) == 0 || again {
+			return problems, nil
+		}
+		later := time.NewTimer(reported)
+		defer later.Stop()
+		select {
+		case <-later.C:
+		case <-ctx.Done():
+			return problems, nil
+		}
+		nodes, err = objects.List[corev1.Node](ctx, l.Objects, objects.Nodes, "", "")
+	}
+	return nil, err
+}
+
+// unsuited is what installers have said of nodes that cannot have the runtime, by node: they end well, and have last words.
+func (l *look) unsuited(ctx context.Context) (map[string]string, error) {
+	pods, err := objects.List[corev1.Pod](ctx, l.Objects, objects.Pods, l.Namespace, "app.kubernetes.io/name="+installerName)
+	if err != nil {
+		return nil, err
+	}
+	said := map[string]string{}
+	for _, p := range pods {
+		for _, c := range p.Status.InitContainerStatuses {
+			if e := c.State.Terminated; e != nil && e.ExitCode == 0 && c.Name == installerContainer {
+				said[p.Spec.NodeName] = strings.TrimSpace(e.Message)
+			}
+		}
+	}
+	return said, nil
 }
 
 func lookConnected(ctx context.Context, l *look) Outcome {

@@ -10,7 +10,6 @@ import (
 	"strings"
 
 	appsv1 "k8s.io/api/apps/v1"
-	autoscalingv2 "k8s.io/api/autoscaling/v2"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -167,7 +166,7 @@ func lookScaling(ctx context.Context, l *look) Outcome {
 	if err != nil {
 		return unknown("Deployments and StatefulSets", err)
 	}
-	scalers, err := l.scalers(ctx)
+	keepers, err := l.keepers(ctx)
 	if err != nil {
 		return unknown("the autoscalers", err)
 	}
@@ -178,7 +177,7 @@ func lookScaling(ctx context.Context, l *look) Outcome {
 			continue
 		}
 		count++
-		if m := scalingProblem(f, workloads, scalers); m != "" {
+		if m := scalingProblem(f, workloads, keepers); m != "" {
 			problems = append(problems, Problem{Object: f.object, Message: m})
 		}
 	}
@@ -191,7 +190,7 @@ func lookScaling(ctx context.Context, l *look) Outcome {
 	return pass("%d", count)
 }
 
-func scalingProblem(f function, workloads []workload, scalers map[string]string) string {
+func scalingProblem(f function, workloads []workload, keepers map[string]string) string {
 	if f.knative {
 		return policy.KeyScaleToZero + " has no effect: Knative scales it; remove it"
 	}
@@ -202,8 +201,8 @@ func scalingProblem(f function, workloads []workload, scalers map[string]string)
 	case len(of) > 1:
 		return fmt.Sprintf("it selects the pods of %s and of %s, and only one can be scaled", of[0], of[1])
 	}
-	if scaler := scalers[of[0].String()]; scaler != "" {
-		return policy.KeyScaleToZero + " has no effect: " + scaler + " scales " + of[0].String()
+	if keeps := keepers[of[0].String()]; keeps != "" {
+		return policy.KeyScaleToZero + " has no effect: " + keeps + " of " + of[0].String() + "; set its minReplicaCount to 0"
 	}
 	return ""
 }
@@ -235,7 +234,7 @@ func (l *look) workloads(ctx context.Context) ([]workload, error) {
 	return all, err
 }
 
-// scaledObject is KEDA's, as far as it says what it scales.
+// scaledObject is KEDA's, as far as it says what it scales, and from how many replicas on.
 type scaledObject struct {
 	metav1.ObjectMeta `json:"metadata"`
 	Spec              struct {
@@ -243,20 +242,15 @@ type scaledObject struct {
 			Kind string `json:"kind"`
 			Name string `json:"name"`
 		} `json:"scaleTargetRef"`
+		Least int  `json:"minReplicaCount"`
+		Idle  *int `json:"idleReplicaCount"`
 	} `json:"spec"`
 }
 
-// scalers returns who scales a workload, by its String.
-func (l *look) scalers(ctx context.Context) (map[string]string, error) {
+// keepers returns who keeps a workload from zero, by its String. HorizontalPodAutoscalers do not: they rest while there are
+// no replicas. KEDA's own are among them.
+func (l *look) keepers(ctx context.Context) (map[string]string, error) {
 	by := map[string]string{}
-	autoscalers, err := objects.List[autoscalingv2.HorizontalPodAutoscaler](ctx, l.Objects, objects.Autoscalers, l.Only, "")
-	if err != nil {
-		return nil, err
-	}
-	for _, a := range autoscalers {
-		target := workload{kind: a.Spec.ScaleTargetRef.Kind, namespace: a.Namespace, name: a.Spec.ScaleTargetRef.Name}
-		by[target.String()] = "HorizontalPodAutoscaler " + a.Name
-	}
 	served, err := l.Objects.Serves(ctx, objects.ScaledObjects)
 	if err != nil || !served {
 		return by, err
@@ -267,7 +261,13 @@ func (l *look) scalers(ctx context.Context) (map[string]string, error) {
 		if s.Spec.Target.Kind != "" {
 			target.kind = s.Spec.Target.Kind
 		}
-		by[target.String()] = "KEDA's ScaledObject " + s.Name // its HorizontalPodAutoscaler is KEDA's own
+		least := s.Spec.Least
+		if s.Spec.Idle != nil {
+			least = *s.Spec.Idle
+		}
+		if least > 0 {
+			by[target.String()] = fmt.Sprintf("KEDA's ScaledObject %s keeps %d replicas", s.Name, least)
+		}
 	}
 	return by, err
 }

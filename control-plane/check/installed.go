@@ -9,6 +9,7 @@ import (
 	"time"
 
 	admissionv1 "k8s.io/api/admissionregistration/v1"
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	nodev1 "k8s.io/api/node/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -62,6 +63,46 @@ func lookAdmin(ctx context.Context, l *look) Outcome {
 		return warn("it is version %s, and this program %s", s.Version, l.Version)
 	}
 	return pass("%s", s.Version)
+}
+
+// handOver is longer than an orderly end of one control plane leaves the Lease without a holder.
+const handOver = 3 * time.Second
+
+// leaseLate is how long ago the holder may have renewed the Lease: one that crashed is followed after 15 s, and clocks differ.
+const leaseLate = time.Minute
+
+func lookInCharge(ctx context.Context, l *look) Outcome {
+	o, vacant := inCharge(ctx, l)
+	if !vacant {
+		return o
+	}
+	again := time.NewTimer(handOver)
+	defer again.Stop()
+	select {
+	case <-again.C:
+		o, _ = inCharge(ctx, l)
+	case <-ctx.Done():
+	}
+	return o
+}
+
+// inCharge looks at the Lease; vacant: nobody has it now.
+func inCharge(ctx context.Context, l *look) (o Outcome, vacant bool) {
+	lease, err := objects.Get[coordinationv1.Lease](ctx, l.Objects, objects.Leases, l.Namespace, controlPlaneName)
+	if apierrors.IsNotFound(err) {
+		return fail("there is no Lease %s/%s, and no control plane has made one", l.Namespace, controlPlaneName), false
+	}
+	if err != nil {
+		return unknown("the Lease", err), false
+	}
+	holder, renewed := lease.Spec.HolderIdentity, lease.Spec.RenewTime
+	if holder == nil || *holder == "" || renewed == nil {
+		return fail("no control plane has Lease %s/%s", l.Namespace, controlPlaneName), true
+	}
+	if since := time.Since(renewed.Time); since > leaseLate {
+		return fail("%s has Lease %s/%s, and renewed it %s ago", *holder, l.Namespace, controlPlaneName, since.Round(time.Second)), false
+	}
+	return pass("%s", *holder), false
 }
 
 func lookAuthority(ctx context.Context, l *look) Outcome {

@@ -19,6 +19,7 @@ const (
 	anchorIstio        = "istio-is-missing-or-too-old"
 	anchorScaling      = "a-function-is-not-scaled-to-zero"
 	anchorControlPlane = "the-control-plane-is-not-available"
+	anchorInCharge     = "no-control-plane-is-in-charge"
 	anchorAuthority    = "certificates-are-not-issued"
 	anchorConnected    = "a-daemon-does-not-connect"
 	anchorRuntimeClass = "pods-with-the-runtime-class-do-not-start"
@@ -73,6 +74,8 @@ func After() []Check {
 			Hint: "Install Headstart, or name its namespace by --headstart-namespace. If it is installed, see the Deployment's events and log."},
 		{ID: idAdmin, Name: "Control plane's answers", Needs: []string{idControlPlane}, Anchor: anchorControlPlane, run: lookAdmin,
 			Hint: "See the control plane's log. It needs the right to create pods/portforward in its namespace to ask it."},
+		{ID: "in-charge", Name: "In charge", Needs: []string{idControlPlane}, Anchor: anchorInCharge, run: lookInCharge,
+			Hint: "Apply the chart again: it brings the Lease, and the right to make and to write it. The control planes' logs say which one they lack."},
 		{ID: "authority", Name: "Certificate authority", Needs: []string{idControlPlane}, Anchor: anchorAuthority, run: lookAuthority,
 			Hint: "Restart the control plane, which makes and publishes it. To get a new one, remove Secret headstart-ca before."},
 		{ID: idDaemons, Name: "Node daemons", Needs: []string{idControlPlane}, Anchor: anchorNode, run: lookDaemons,

@@ -14,13 +14,15 @@ import (
 
 // Names that the chart and manifests/istio share with the checks.
 const (
-	controlPlaneName = "headstart-controlplane" // Deployment
-	daemonName       = "headstart-node"         // DaemonSet
-	authorityName    = "headstart-ca"           // Secret and ConfigMap
-	authorityKey     = "ca.crt"
-	runtimeName      = "headstart" // RuntimeClass and its handler
-	nodeLabel        = "headstart.dev/node"
-	nodeReady        = "ready"
+	controlPlaneName   = "headstart-controlplane" // Deployment
+	daemonName         = "headstart-node"         // DaemonSet
+	installerName      = "headstart-installer"    // DaemonSet, and its init container that installs
+	installerContainer = "installer"
+	authorityName      = "headstart-ca" // Secret and ConfigMap
+	authorityKey       = "ca.crt"
+	runtimeName        = "headstart" // RuntimeClass and its handler
+	nodeLabel          = "headstart.dev/node"
+	nodeReady          = "ready"
 )
 
 // look is one run of checks. What several checks look at is asked for once.

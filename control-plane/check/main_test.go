@@ -57,6 +57,7 @@ var all = []schema.GroupVersionResource{
 	objects.Namespaces, objects.Nodes, objects.Pods, objects.Services, objects.Secrets, objects.ConfigMaps, objects.Accounts, objects.Deployments,
 	objects.StatefulSets, objects.DaemonSets, objects.Roles, objects.RoleBindings, objects.ClusterRoles, objects.ClusterRoleBindings,
 	objects.Leases, objects.Budgets, objects.MutatingPolicies, objects.MutatingBindings,
+	objects.NetworkPolicies, objects.PodMonitors, objects.Alerts,
 	objects.RuntimeClasses, objects.Definitions, objects.AdmissionPolicies, objects.AdmissionBindings, objects.Autoscalers, objects.ScaledObjects, objects.KnativeServices,
 	objects.EnvoyFilters, objects.TrafficExtensions, objects.WasmPlugins, objects.Telemetries, objects.Jobs,
 	objects.VirtualServices, objects.ServiceEntries, objects.WorkloadEntries, objects.HTTPRoutes, objects.GRPCRoutes,
@@ -224,5 +225,6 @@ func healthy(t *testing.T) *cluster {
 	}
 	c.add(t, strings.ReplaceAll(healthyObjects, "VERSION", filterapi.Version))
 	c.change(t, "ConfigMap headstart-ca", authority(t, 5*365*24*time.Hour, true), "data", "ca.crt")
+	c.change(t, "Lease headstart-controlplane", time.Now().Format(metav1.RFC3339Micro), "spec", "renewTime")
 	return c
 }

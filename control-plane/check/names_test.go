@@ -8,6 +8,7 @@ import (
 
 	"github.com/headstart-mesh/headstart/control-plane/identity"
 	"github.com/headstart-mesh/headstart/control-plane/istio"
+	"github.com/headstart-mesh/headstart/control-plane/lease"
 )
 
 // The checks have the names once more, so that the CLI need not have these packages in it.
@@ -17,6 +18,7 @@ func TestNamesAreTheControlPlanes(t *testing.T) {
 		{filterName, istio.PrefetchName},
 		{gatewayVariable, "ISTIO_META_" + istio.MetadataKey},
 		{controlPlaneName, identity.ServiceName},
+		{controlPlaneName, lease.Name},
 		{daemonName, identity.ServiceAccount},
 		{authorityName, identity.ConfigMapName},
 		{authorityKey, identity.ConfigMapKey},

@@ -36,6 +36,11 @@ spec:
       volumes: [{name: stores, configMap: {name: headstart-stores}}]
 status: {replicas: 2, availableReplicas: 2}
 ---
+apiVersion: coordination.k8s.io/v1
+kind: Lease
+metadata: {name: headstart-controlplane, namespace: headstart-system}
+spec: {holderIdentity: controlplane-1}
+---
 apiVersion: v1
 kind: Pod
 metadata: {name: controlplane-1, namespace: headstart-system, labels: {app: controlplane}}

@@ -22,6 +22,7 @@ var installed = []struct {
 	{objects.Accounts, ours}, {objects.Roles, ours}, {objects.RoleBindings, ours},
 	{objects.ConfigMaps, ours}, {objects.Secrets, ours}, {objects.Services, ours},
 	{objects.Deployments, ours}, {objects.DaemonSets, ours}, {objects.Jobs, ours}, {objects.Leases, ours}, {objects.Budgets, ours},
+	{objects.NetworkPolicies, ours}, {objects.PodMonitors, ours}, {objects.Alerts, ours},
 	{objects.Roles, events}, {objects.RoleBindings, events},
 	{objects.Roles, mesh}, {objects.RoleBindings, mesh},
 	{objects.EnvoyFilters, mesh}, {objects.TrafficExtensions, mesh}, {objects.WasmPlugins, mesh}, {objects.Telemetries, mesh},

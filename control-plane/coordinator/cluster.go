@@ -31,6 +31,8 @@ const (
 
 // ClusterConfig is what only Kubernetes has.
 type ClusterConfig struct {
+	// Namespace is the control plane's own.
+	Namespace string
 	// InCharge says whether it is this control plane that writes the mesh's configuration and
 	// scales to zero.
 	InCharge func() bool
@@ -62,7 +64,7 @@ func NewCluster(clients kube.Clients, config ClusterConfig, parts Parts) *Cluste
 		Cluster: istio.ClusterOf}
 	c := &Cluster{common: newCommon(parts, gateways, config.InCharge), config: config, told: map[string]*nodeapi.Instances{}}
 	c.known, c.published = c.distancesKnown, c.tellOthers
-	c.Platform = kube.New(clients, kube.Config{Stores: parts.Stores, Destinations: parts.Destinations, Namespaces: config.Namespaces,
+	c.Platform = kube.New(clients, kube.Config{Namespace: config.Namespace, Stores: parts.Stores, Destinations: parts.Destinations, Namespaces: config.Namespaces,
 		FunctionsPerNamespace: config.FunctionsPerNamespace, InCharge: config.InCharge}, c.events, parts.Log)
 	c.tenants = c.Platform.Tenants
 	c.begin(c.Platform, c, parts)

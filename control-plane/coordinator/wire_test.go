@@ -23,7 +23,7 @@ import (
 
 	"github.com/headstart-mesh/headstart/control-plane/admin"
 	"github.com/headstart-mesh/headstart/control-plane/embedded/pki"
-	"github.com/headstart-mesh/headstart/control-plane/platform/local"
+	"github.com/headstart-mesh/headstart/control-plane/platform"
 	"github.com/headstart-mesh/headstart/control-plane/trace"
 	"github.com/headstart-mesh/headstart/control-plane/xds"
 	"github.com/headstart-mesh/headstart/shim/nodeapi"
@@ -169,7 +169,7 @@ func TestApplyReturnsWhenTheFunctionCanBeCalled(t *testing.T) {
 	}
 	applied.Store(true)
 	<-confirmed
-	if d := cmp.Diff([]admin.Applied{{Function: "default/fire", Change: local.Created}}, got); d != "" {
+	if d := cmp.Diff([]admin.Applied{{Function: "default/fire", Change: platform.Created}}, got); d != "" {
 		t.Error(d)
 	}
 	m := <-functions

@@ -9,13 +9,14 @@ import (
 	"sync/atomic"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/leaderelection"
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 )
 
-// Name is that of the Lease object, which the chart makes.
+// Name is that of the Lease object. The chart makes it; where it does not, a control plane does.
 const Name = "headstart-controlplane"
 
 // These are what Kubernetes' own controllers have. Nobody waits for what the lease is for:
@@ -28,6 +29,9 @@ const (
 	renewDeadline = 10 * time.Second
 	// retryPeriod is between two tries, to get it as to keep it.
 	retryPeriod = 2 * time.Second
+	// makeAfter is how long the Lease may be missing until it is made here. An installation of the chart that is under way
+	// makes it itself, and fails if it is there already.
+	makeAfter = 30 * time.Second
 )
 
 // Lease is one control plane's view of the Lease object.
@@ -51,12 +55,33 @@ func (l *Lease) Held() bool { return l.held.Load() }
 // context that ends when it is not held any more. It gives the lease back when work has
 // returned, so that the next control plane need not wait for it to expire.
 func (l *Lease) Run(ctx context.Context, work func(context.Context)) error {
+	l.await(ctx)
 	for ctx.Err() == nil {
 		if err := l.term(ctx, work); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// await waits until the Lease is there, or has been missing for long.
+func (l *Lease) await(ctx context.Context) {
+	late, again := time.NewTimer(makeAfter), time.NewTicker(retryPeriod)
+	defer late.Stop()
+	defer again.Stop()
+	for {
+		_, err := l.client.CoordinationV1().Leases(l.namespace).Get(ctx, Name, metav1.GetOptions{})
+		if !apierrors.IsNotFound(err) {
+			return // who cannot ask says so as a candidate
+		}
+		select {
+		case <-again.C:
+		case <-late.C:
+			return
+		case <-ctx.Done():
+			return
+		}
+	}
 }
 
 // term is one candidacy, and what follows if it succeeds.

@@ -117,6 +117,26 @@ func TestTheLeaseIsHandedOver(t *testing.T) {
 	})
 }
 
+// What applies the chart may leave its Lease out: then a control plane makes it.
+func TestALeaseIsMade(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster()
+		if err := c.client.CoordinationV1().Leases(namespace).Delete(t.Context(), lease.Name, metav1.DeleteOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		first := c.candidate(t, "first")
+		after(t, 25*time.Second, first)
+		if first.Held() {
+			t.Error("it is made before others could")
+		}
+		after(t, 10*time.Second, first)
+		if !first.Held() {
+			t.Error("nobody has it")
+		}
+		first.stop()
+	})
+}
+
 // A holder that cannot renew ends its work; it or another one holds the lease when the API
 // server is back.
 func TestTheLeaseIsLostWithTheAPIServer(t *testing.T) {

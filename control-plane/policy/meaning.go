@@ -118,8 +118,8 @@ and probably meant as ` + "`512Mi` or `512M`" + `.`
 
 	scaleToZeroMeaning = `is how long the function's instance stays idle before it is stopped. On Kubernetes Headstart scales only
 Services with this annotation to zero and back, through the scale subresource of the Deployment or
-StatefulSet behind them, and none that an autoscaler (HorizontalPodAutoscaler, KEDA) scales. The default applies to the embedded
-platform. Knative's own autoscaler scales Knative Services, and the annotation has no effect there.`
+StatefulSet behind them, which comes back with the replicas that it had. [Other autoscalers](../operations/autoscaling.md) scale it
+between one and more. The default applies to the embedded platform. Knative's own autoscaler scales Knative Services, and the annotation has no effect there.`
 
 	readyTimeoutMeaning = `limits a cold start, from the choice of the node to readiness. Everything that a request
 waits for before its delivery (node, readiness, and its input, which may be large or far away) must be there within

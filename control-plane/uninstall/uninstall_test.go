@@ -18,6 +18,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes/fake"
 	kubetesting "k8s.io/client-go/testing"
 
@@ -49,7 +50,7 @@ type cluster struct {
 
 func deployment(namespace, name string, replicas int32) *appsv1.Deployment {
 	labels := map[string]string{"app.kubernetes.io/name": name}
-	return &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name},
+	return &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, UID: types.UID(name)},
 		Spec:   appsv1.DeploymentSpec{Replicas: &replicas, Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels}}},
 		Status: appsv1.DeploymentStatus{ReadyReplicas: replicas}}
 }
@@ -73,6 +74,7 @@ func newCluster(t *testing.T) *cluster {
 		deployment(ns, "headstart-controlplane", 1), pod("headstart-controlplane", "n1"),
 		&appsv1.DaemonSet{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "headstart-node"}}, pod("headstart-node", "n1"), pod("headstart-node", "n2"),
 		&appsv1.DaemonSet{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "headstart-installer"}}, pod("headstart-installer", "n1"), pod("headstart-installer", "n2"),
+		&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "headstart-replicas"}, Data: map[string]string{"fire": "3 Deployment video/fire"}},
 		deployment("video", "fire", 0), service("video", "fire", asks),
 		deployment("video", "busy", 1), service("video", "busy", asks),
 		deployment("video", "other", 0), service("video", "other", nil),
@@ -213,8 +215,8 @@ func TestWhatHeadstartHasMadeIsGone(t *testing.T) {
 			t.Errorf("got the steps %q, want %q", c.steps, want)
 		}
 		d, err := c.AppsV1().Deployments("video").Get(t.Context(), "fire", metav1.GetOptions{})
-		if err != nil || *d.Spec.Replicas != 1 {
-			t.Errorf("a function that was at zero has %v, %v", d.Spec.Replicas, err)
+		if err != nil || *d.Spec.Replicas != 3 {
+			t.Errorf("a function that had three replicas has %v, %v", d.Spec.Replicas, err)
 		}
 		if o, err := c.AppsV1().Deployments("video").Get(t.Context(), "other", metav1.GetOptions{}); err != nil || *o.Spec.Replicas != 0 {
 			t.Errorf("somebody else's deployment at zero was touched: %v", err)

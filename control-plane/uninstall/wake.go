@@ -3,6 +3,7 @@ package uninstall
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -11,7 +12,10 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/headstart-mesh/headstart/control-plane/platform/kube"
+	"github.com/headstart-mesh/headstart/control-plane/platform/kube/object"
 	"github.com/headstart-mesh/headstart/control-plane/policy"
 )
 
@@ -26,15 +30,16 @@ const endSeconds = 1
 // workload is what makes a function's pods.
 type workload struct {
 	kind, namespace, name string
-	ready                 int32
+	uid                   types.UID
+	replicas, ready       int32
 }
 
 func (w workload) String() string { return w.kind + " " + w.namespace + "/" + w.name }
 
-// wake scales the functions to one instance that Headstart has scaled to zero: nobody
-// else would do it any more. It waits until they are ready.
+// wake scales the functions up that Headstart has scaled to zero, to the replicas that they had: nobody else would do it
+// any more. It waits until one of each is ready.
 func (u *Uninstaller) wake(ctx context.Context) error {
-	asleep, err := u.scaled(ctx, 0)
+	asleep, err := u.asleep(ctx)
 	if err != nil {
 		return err
 	}
@@ -48,7 +53,7 @@ func (u *Uninstaller) wake(ctx context.Context) error {
 		woken[w.String()] = true
 	}
 	err = await(within, func(ctx context.Context) (bool, string, error) {
-		now, err := u.scaled(ctx, 1)
+		now, err := u.scaled(ctx)
 		if err != nil {
 			return false, "", err
 		}
@@ -68,19 +73,54 @@ func (u *Uninstaller) wake(ctx context.Context) error {
 
 // wakeAgain is for those that the control plane scaled down before it was stopped.
 func (u *Uninstaller) wakeAgain(ctx context.Context) error {
-	asleep, err := u.scaled(ctx, 0)
+	asleep, err := u.asleep(ctx)
 	if err != nil {
 		return err
 	}
 	return u.scaleUp(ctx, asleep)
 }
 
-func (u *Uninstaller) scaleUp(ctx context.Context, asleep []workload) error {
-	return all(asleep, func(w *workload) error {
-		u.Log.Info("scaling to one instance", "workload", w.String())
-		scale := &autoscalingv1.Scale{ObjectMeta: metav1.ObjectMeta{Name: w.name, Namespace: w.namespace}, Spec: autoscalingv1.ScaleSpec{Replicas: 1}}
+func (u *Uninstaller) asleep(ctx context.Context) ([]workload, error) {
+	all, err := u.scaled(ctx)
+	return slices.DeleteFunc(all, func(w workload) bool { return w.replicas > 0 }), err
+}
+
+// kept are the replicas that workloads had, nil if nothing of that is there. With the chart they go for good.
+func (u *Uninstaller) kept(ctx context.Context) (kept *object.Replicas, err error) {
+	err = await(ctx, func(ctx context.Context) (bool, string, error) {
+		var c *corev1.ConfigMap
 		err := call(ctx, func(ctx context.Context) (err error) {
-			if w.kind == "StatefulSet" {
+			c, err = u.Client.CoreV1().ConfigMaps(u.Namespace).Get(ctx, kube.ReplicasName, metav1.GetOptions{})
+			return err
+		})
+		switch {
+		case apierrors.IsNotFound(err):
+			return true, "", nil
+		case err == nil:
+			kept, err = object.ReplicasOf(c)
+		}
+		return true, "", err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("reading how many replicas functions had: %w", err)
+	}
+	return kept, nil
+}
+
+func (u *Uninstaller) scaleUp(ctx context.Context, asleep []workload) error {
+	if len(asleep) == 0 {
+		return nil
+	}
+	kept, err := u.kept(ctx)
+	if err != nil {
+		return err
+	}
+	return all(asleep, func(w *workload) error {
+		replicas := kept.Of(w.uid)
+		u.Log.Info("scaling up", "workload", w.String(), "replicas", replicas)
+		scale := &autoscalingv1.Scale{ObjectMeta: metav1.ObjectMeta{Name: w.name, Namespace: w.namespace}, Spec: autoscalingv1.ScaleSpec{Replicas: replicas}}
+		err := call(ctx, func(ctx context.Context) (err error) {
+			if w.kind == object.StatefulSet {
 				_, err = u.Client.AppsV1().StatefulSets(w.namespace).UpdateScale(ctx, w.name, scale, metav1.UpdateOptions{})
 			} else {
 				_, err = u.Client.AppsV1().Deployments(w.namespace).UpdateScale(ctx, w.name, scale, metav1.UpdateOptions{})
@@ -88,15 +128,14 @@ func (u *Uninstaller) scaleUp(ctx context.Context, asleep []workload) error {
 			return err
 		})
 		if err != nil && !apierrors.IsNotFound(err) {
-			return fmt.Errorf("scaling %s to one instance: %w", w, err)
+			return fmt.Errorf("scaling %s to %d replicas: %w", w, replicas, err)
 		}
 		return nil
 	})
 }
 
-// scaled returns the workloads of functions that Headstart scales, which have that many
-// replicas.
-func (u *Uninstaller) scaled(ctx context.Context, replicas int32) (found []workload, err error) {
+// scaled returns the workloads of functions that Headstart scales.
+func (u *Uninstaller) scaled(ctx context.Context) (found []workload, err error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	services, err := u.Client.CoreV1().Services("").List(ctx, metav1.ListOptions{})
@@ -114,14 +153,14 @@ func (u *Uninstaller) scaled(ctx context.Context, replicas int32) (found []workl
 	selectors := selectorsOf(services.Items)
 	for i := range deployments.Items {
 		d := &deployments.Items[i]
-		if want(d.Spec.Replicas, replicas) && selected(selectors[d.Namespace], d.Spec.Template.Labels) {
-			found = append(found, workload{"Deployment", d.Namespace, d.Name, d.Status.ReadyReplicas})
+		if d.Spec.Replicas != nil && selected(selectors[d.Namespace], d.Spec.Template.Labels) {
+			found = append(found, workload{object.Deployment, d.Namespace, d.Name, d.UID, *d.Spec.Replicas, d.Status.ReadyReplicas})
 		}
 	}
 	for i := range sets.Items {
 		s := &sets.Items[i]
-		if want(s.Spec.Replicas, replicas) && selected(selectors[s.Namespace], s.Spec.Template.Labels) {
-			found = append(found, workload{"StatefulSet", s.Namespace, s.Name, s.Status.ReadyReplicas})
+		if s.Spec.Replicas != nil && selected(selectors[s.Namespace], s.Spec.Template.Labels) {
+			found = append(found, workload{object.StatefulSet, s.Namespace, s.Name, s.UID, *s.Spec.Replicas, s.Status.ReadyReplicas})
 		}
 	}
 	return found, nil
@@ -138,8 +177,6 @@ func selectorsOf(services []corev1.Service) map[string][]labels.Selector {
 	}
 	return selectors
 }
-
-func want(replicas *int32, want int32) bool { return replicas != nil && *replicas == want }
 
 func selected(selectors []labels.Selector, of map[string]string) bool {
 	for _, s := range selectors {

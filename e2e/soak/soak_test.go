@@ -63,7 +63,11 @@ func (w *world) soak() *tally {
 		working.Go(func() {
 			for number := range numbers {
 				c := w.plan.Case(number)
-				need := min(max(c.Size, 1), underWay)
+				need := max(c.Size, 1)
+				if c.Chunked {
+					need += bodyStep
+				}
+				need = min(need, underWay)
 				if c.Fault == plan.BufferFull {
 					need = 1 // it is not there
 				}

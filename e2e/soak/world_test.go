@@ -33,9 +33,12 @@ const (
 	memoryBytes = 8 << 20
 	diskBytes   = 32 << 20
 	redisBytes  = 8 << 20
-	// underWay is how many bytes of inputs are under way at a time, so that the buffers are
-	// only full when they are to be.
-	underWay = 24 << 20
+	// underWay is how many bytes of inputs are under way at a time, so that the buffers are only full when they
+	// are to be: what one namespace may have of a node's disk, four fifths, without the largest input, whose room
+	// may be free a second after its request has ended.
+	underWay = diskBytes*4/5 - 6<<20
+	// bodyStep is how many bytes a body of unknown length takes at a time.
+	bodyStep = 1 << 20
 )
 
 // world is two nodes, what their functions read from, and what tells them what to do.

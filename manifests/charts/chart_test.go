@@ -61,7 +61,7 @@ func TestValuesAreDocumented(t *testing.T) {
 		}
 	}
 	// These are documented as a whole.
-	whole := regexp.MustCompile(`^(stores|destinations|image\.(controlplane|node|installer|prefetch)|.*\.(resources|nodeSelector|tolerations|affinity))$`)
+	whole := regexp.MustCompile(`^(stores|destinations|image\.(controlplane|node|installer|prefetch)|.*\.(resources|nodeSelector|tolerations|affinity|labels|podLabels|podAnnotations|annotations)|labels)$`)
 	var visit func(path string, v any)
 	visit = func(path string, v any) {
 		if fields, ok := v.(map[string]any); ok && !whole.MatchString(path) {
@@ -84,13 +84,15 @@ func TestValuesAreDocumented(t *testing.T) {
 }
 
 // The schema of the values takes what the list of stores takes.
-func TestTheSchemaKnowsHowFunctionsWrite(t *testing.T) {
+func TestTheSchemaKnowsWhatTheListTakes(t *testing.T) {
 	text, err := os.ReadFile(filepath.Join("headstart", "values.schema.json"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	said := regexp.MustCompile(`"write": \{.*"enum": \[(.*?)\]`).FindSubmatch(text)
-	if want := `"` + strings.Join(stores.Writes, `", "`) + `"`; said == nil || string(said[1]) != want {
-		t.Errorf("the schema has %s, and not %s", said, want)
+	for field, values := range map[string][]string{"write": stores.Writes, "credentials": stores.Credentials} {
+		said := regexp.MustCompile(`"` + field + `": \{.*"enum": \[(.*?)\]`).FindSubmatch(text)
+		if want := `"` + strings.Join(values, `", "`) + `"`; said == nil || string(said[1]) != want {
+			t.Errorf("the schema has %s of %s, and not %s", said, field, want)
+		}
 	}
 }

@@ -91,6 +91,8 @@ func TestWrongValuesAreRefused(t *testing.T) {
 		"image.node.digest=latest", "node.bufferLimit=1", "node.bufferRedis.address=redis://user:password@redis", "istio.extension=Lua", "nodes.bufferLimit=1", "uninstall.timeout=soon",
 		"stores[0].name=default", "stores[0].name=jobs,stores[0].namespaces={a},stores[0].redis.address=a,stores[0].redis.keyspaces={a}",
 		"stores[0].name=two,stores[0].namespaces={a},stores[0].redis.address=a:1,stores[0].redis.keyspaces={a},stores[0].http.hosts={a}",
+		"stores[0].name=d,stores[0].namespaces={a},stores[0].s3.endpoint=http://a,stores[0].s3.buckets={bbb}",
+		"stores[0].name=d,stores[0].namespaces={a},stores[0].s3.endpoint=http://a,stores[0].s3.buckets={bbb},stores[0].s3.credentials=workload,stores[0].s3.credentialsSecret=c",
 		"destinations[0].name=orders,destinations[0].namespaces={a}", "destinations[0].name=orders,destinations[0].tcp.address=a:1",
 		"destinations[0].name=orders,destinations[0].namespaces={a},destinations[0].tcp.address=a",
 		"destinations[0].name=orders,destinations[0].namespaces={a},destinations[0].tcp.address=a:1,destinations[0].tls.address=a:1",
@@ -99,6 +101,71 @@ func TestWrongValuesAreRefused(t *testing.T) {
 	} {
 		if out, err := program(t, "", "helm", "template", "headstart", "--set", set); err == nil || !strings.Contains(out, "don't meet the specifications of the schema") {
 			t.Errorf("--set %s: %v\n%.300s", set, err, out)
+		}
+	}
+}
+
+// A chart of the source has no images until somebody makes some, and says so.
+func TestAChartOfNoReleaseNamesNoImages(t *testing.T) {
+	if out, err := program(t, "", "helm", "template", "headstart"); err == nil || !strings.Contains(out, "make images") {
+		t.Errorf("%v\n%.300s", err, out)
+	}
+	must(t, "", "helm", "template", "headstart", "--set", "image.tag=v1")
+}
+
+// Monitoring and NetworkPolicies are there when somebody wants them.
+func TestWhatIsOnlyThereWhenItIsWanted(t *testing.T) {
+	kinds := func(set string) map[string]int {
+		all := map[string]int{}
+		for _, text := range strings.Split(must(t, "", "helm", "template", "headstart", "-n", namespace, "--set", "image.tag=v1"+set), "\n---") {
+			var o struct {
+				Kind     string
+				Metadata struct{ Labels map[string]string }
+			}
+			if err := yaml.Unmarshal([]byte(text), &o); err != nil {
+				t.Fatalf("%v\n%s", err, text)
+			}
+			if all[o.Kind]++; o.Metadata.Labels["release"] == "prometheus" {
+				all[o.Kind+" for prometheus"]++
+			}
+		}
+		return all
+	}
+	before := kinds("")
+	after := kinds(",monitoring.podMonitors.enabled=true,monitoring.podMonitors.labels.release=prometheus,monitoring.alerts.enabled=true," +
+		"monitoring.alerts.labels.release=prometheus,monitoring.dashboard.enabled=true,networkPolicies.enabled=true")
+	for kind, more := range map[string]int{"PodMonitor": 2, "PodMonitor for prometheus": 2, "PrometheusRule": 1, "PrometheusRule for prometheus": 1,
+		"ConfigMap": 1, "NetworkPolicy": 2} {
+		if after[kind]-before[kind] != more {
+			t.Errorf("%d of kind %s, and %d", before[kind], kind, after[kind])
+		}
+	}
+}
+
+// What an operator adds to objects and pods is in them, and a store may do without a secret.
+func TestWhatAnOperatorAdds(t *testing.T) {
+	out := must(t, "", "helm", "template", "headstart", "-n", namespace, "--set", "image.tag=v1,labels.team=edge,"+
+		"controlplane.podLabels.of=cp,controlplane.podAnnotations.of=cp,node.podLabels.of=node,node.podAnnotations.of=node,"+
+		"node.affinity.nodeAffinity.x=y,node.env[0].name=AWS_REGION,node.env[0].value=eu-central-1,node.serviceAccount.annotations.role=inputs,node.trustedCAs=company,"+
+		"stores[0].name=d,stores[0].namespaces={a},stores[0].s3.endpoint=http://a,stores[0].s3.buckets={bbb},stores[0].s3.credentials=workload")
+	for _, of := range []struct {
+		kind, name string
+		has        []string
+	}{
+		{"Deployment", "headstart-controlplane", []string{"team: edge", "of: cp"}},
+		{"DaemonSet", "headstart-node", []string{"team: edge", "of: node", "x: \"y\"", "name: AWS_REGION", "value: /etc/headstart/trusted", "name: company"}},
+		{"DaemonSet", "headstart-installer", []string{"team: edge", "of: node", "x: \"y\""}},
+		{"ServiceAccount", "headstart-node", []string{"team: edge", "role: inputs"}},
+		{"ConfigMap", "headstart-stores", []string{"team: edge", "credentials: workload"}},
+	} {
+		text, err := yaml.Marshal(document(t, out, of.kind, of.name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, want := range of.has {
+			if !strings.Contains(string(text), want) {
+				t.Errorf("%s %s has no %s:\n%s", of.kind, of.name, want, text)
+			}
 		}
 	}
 }
@@ -164,7 +231,7 @@ func TestTheControlPlaneTakesTheStores(t *testing.T) {
 			t.Errorf("store %s has other schemes than %s", s.Name, schemes)
 		}
 	}
-	out = must(t, "", "helm", "template", "headstart", "-n", namespace)
+	out = must(t, "", "helm", "template", "headstart", "-n", namespace, "--set", "image.tag=v1")
 	data, _ = document(t, out, "ConfigMap", "headstart-stores")["data"].(map[string]any)
 	text, _ = data["stores.yaml"].(string)
 	if ss, err := stores.Parse([]byte(text)); err != nil || len(ss) != 0 {
@@ -261,7 +328,7 @@ func TestTheDaemonsImageIsPulledBeforeContainerdIsRestarted(t *testing.T) {
 // Without an installer there may still be what one has left, and the uninstaller's pods take
 // the label off in any case.
 func TestUninstallingNeedsNoInstaller(t *testing.T) {
-	out := must(t, "", "helm", "template", "headstart", "-n", namespace, "--set", "installer.enabled=false")
+	out := must(t, "", "helm", "template", "headstart", "-n", namespace, "--set", "installer.enabled=false,image.tag=v1")
 	document(t, out, "ClusterRole", "headstart-installer")
 	document(t, out, "ClusterRoleBinding", "headstart-installer")
 	document(t, out, "ServiceAccount", "headstart-installer")

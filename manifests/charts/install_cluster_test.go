@@ -30,6 +30,14 @@ type installed struct {
 
 func install(t *testing.T) *installed {
 	t.Helper()
+	s := bare(t)
+	s.helm(t, values, "install", "headstart", "headstart", "-f", "-")
+	return s
+}
+
+// bare is one without the chart.
+func bare(t *testing.T) *installed {
+	t.Helper()
 	s := &installed{Server: apiservertest.Start(t)}
 	s.config = s.Kubeconfig(t)
 	var crds []string
@@ -46,7 +54,6 @@ func install(t *testing.T) *installed {
 			t.Fatal(err)
 		}
 	}
-	s.helm(t, values, "install", "headstart", "headstart", "-f", "-")
 	return s
 }
 
@@ -165,7 +172,8 @@ func TestWhoMayDoWhat(t *testing.T) {
 		{"headstart-controlplane", "get", "", "pods", "video", "fire-1", false},
 		{"headstart-controlplane", "update", "coordination.k8s.io", "leases", namespace, "headstart-controlplane", true},
 		{"headstart-controlplane", "update", "coordination.k8s.io", "leases", namespace, "other", false},
-		{"headstart-controlplane", "create", "coordination.k8s.io", "leases", namespace, "", false},
+		{"headstart-controlplane", "create", "coordination.k8s.io", "leases", namespace, "", true},
+		{"headstart-controlplane", "create", "coordination.k8s.io", "leases", "default", "", false},
 		{"headstart-controlplane", "update", "apps", "deployments/scale", "video", "fire", true},
 		{"headstart-controlplane", "update", "apps", "deployments", "video", "fire", false},
 		{"headstart-controlplane", "create", "authentication.k8s.io", "tokenreviews", "", "", true},

@@ -20,7 +20,7 @@ func TestImagesHaveWhatTheirProgramsNeed(t *testing.T) {
 	var first loaded
 	for i := range 2 {
 		b := build{
-			out: t.TempDir(), tag: "v1", version: "v1", roots: roots, arch: runtime.GOARCH, only: []string{name},
+			out: t.TempDir(), tag: "v1", version: "v1", roots: roots, archs: []string{runtime.GOARCH}, only: []string{name},
 			dir: filepath.Join("..", ".."),
 		}
 		if err := b.run(t.Context()); err != nil {

@@ -17,9 +17,12 @@ import (
 
 	"github.com/google/go-containerregistry/pkg/registry"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/mutate"
 	"github.com/opencontainers/go-digest"
 	oci "github.com/opencontainers/image-spec/specs-go/v1"
 	"go.uber.org/goleak"
+
+	"github.com/headstart-mesh/headstart/manifests/artifact"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -78,7 +81,7 @@ func load(t *testing.T, file string) loaded {
 		t.Fatalf("%v: %s", err, all["index.json"])
 	}
 	m := index.Manifests[0]
-	l := loaded{digest: m.Digest, name: m.Annotations[annotationImageName]}
+	l := loaded{digest: m.Digest, name: m.Annotations[artifact.AnnotationImageName]}
 	var manifest oci.Manifest
 	blob(m, &manifest)
 	blob(manifest.Config, &l.config)
@@ -93,14 +96,13 @@ func load(t *testing.T, file string) loaded {
 }
 
 func TestAnArchiveHasAnImageByItsDigestAndName(t *testing.T) {
-	made, err := image(v1.Platform{OS: "wasi", Architecture: "wasm"}, v1.Config{}, file{
-		"plugin.wasm", []byte("\x00asm"), 0o644,
-	})
+	made, err := image(v1.Platform{OS: "wasi", Architecture: "wasm"}, v1.Config{},
+		artifact.File{Name: "plugin.wasm", Content: []byte("\x00asm"), Mode: 0o644})
 	if err != nil {
 		t.Fatal(err)
 	}
 	to := filepath.Join(t.TempDir(), "f.tar")
-	if err := save(made, to, "headstart-mesh/headstart-prefetch:v1"); err != nil {
+	if err := artifact.Save(made, to, "headstart-mesh/headstart-prefetch:v1"); err != nil {
 		t.Fatal(err)
 	}
 	i := load(t, to)
@@ -114,7 +116,7 @@ func TestAnArchiveHasAnImageByItsDigestAndName(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := save(made, to, "headstart-mesh/headstart-prefetch:v1"); err != nil {
+	if err := artifact.Save(made, to, "headstart-mesh/headstart-prefetch:v1"); err != nil {
 		t.Fatal(err)
 	}
 	if again, err := os.ReadFile(to); err != nil || !bytes.Equal(first, again) {
@@ -135,14 +137,14 @@ func TestImagesGoToARegistryAndComeFromOne(t *testing.T) {
 			t.Fatal(err)
 		}
 		ref := strings.TrimPrefix(server.URL, "http://") + "/a/base:v1"
-		if err := push(t.Context(), ref, base); err != nil {
+		if err := artifact.Push(t.Context(), ref, base); err != nil {
 			t.Fatal(err)
 		}
-		b := build{base: ref, arch: arm.Architecture}
-		if base, err = b.baseImage(t.Context()); err != nil {
+		b := build{base: ref}
+		if base, err = b.baseImage(t.Context(), arm); err != nil {
 			t.Fatal(err)
 		}
-		i, err := program(base, "app", []byte("program"), file{"more", []byte("data"), 0o755})
+		i, err := program(base, "app", []byte("program"), artifact.File{Name: "more", Content: []byte("data"), Mode: 0o755})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -162,5 +164,53 @@ func TestImagesGoToARegistryAndComeFromOne(t *testing.T) {
 	}
 	if digests[0] != digests[1] {
 		t.Errorf("the same files make %s and %s", digests[0], digests[1])
+	}
+}
+
+// Images for several architectures are one index, under one digest, in an archive as in a registry.
+func TestImagesForSeveralArchitecturesAreOne(t *testing.T) {
+	server := httptest.NewServer(registry.New(registry.Logger(log.New(io.Discard, "", 0))))
+	defer server.Close()
+	defer http.DefaultTransport.(*http.Transport).CloseIdleConnections()
+	var both []mutate.IndexAddendum
+	for _, arch := range []string{"amd64", "arm64"} {
+		platform := v1.Platform{OS: system, Architecture: arch}
+		i, err := ownBase([]byte("roots"), platform)
+		if err != nil {
+			t.Fatal(err)
+		}
+		both = append(both, mutate.IndexAddendum{Add: i, Descriptor: v1.Descriptor{Platform: &platform}})
+	}
+	index := together(both)
+	want, err := index.Digest()
+	if err != nil {
+		t.Fatal(err)
+	}
+	ref := strings.TrimPrefix(server.URL, "http://") + "/headstart-node:v1"
+	if err := artifact.Push(t.Context(), ref, index); err != nil {
+		t.Fatal(err)
+	}
+	for _, arch := range []string{"amd64", "arm64"} {
+		i, err := pull(t.Context(), ref, v1.Platform{OS: system, Architecture: arch})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if config, err := i.ConfigFile(); err != nil || config.Architecture != arch {
+			t.Errorf("for %s there is one for %s, %v", arch, config.Architecture, err)
+		}
+	}
+	to := filepath.Join(t.TempDir(), "node.tar")
+	if err := artifact.Save(index, to, "headstart-mesh/headstart-node:v1"); err != nil {
+		t.Fatal(err)
+	}
+	f, err := os.Open(to)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	var list oci.Index
+	err = json.Unmarshal(files(t, f)["index.json"], &list)
+	if err != nil || len(list.Manifests) != 1 || list.Manifests[0].Digest.String() != want.String() {
+		t.Errorf("the archive has %+v, %v, and not %s", list.Manifests, err, want)
 	}
 }

@@ -11,7 +11,6 @@ import (
 	"flag"
 	"fmt"
 	"os"
-	"os/exec"
 	"os/signal"
 	"path/filepath"
 	"runtime"
@@ -20,10 +19,14 @@ import (
 	"syscall"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/empty"
+	"github.com/google/go-containerregistry/pkg/v1/mutate"
+	"github.com/google/go-containerregistry/pkg/v1/types"
+
+	"github.com/headstart-mesh/headstart/manifests/artifact"
 )
 
 const (
-	module = "github.com/headstart-mesh/headstart"
 	// repository is the path of all images below the registry.
 	repository = "headstart-mesh"
 	shim       = "shim/cmd/containerd-shim-headstart-v2"
@@ -35,7 +38,8 @@ const (
 	// baseEnv is ko's, which built the images before.
 	baseEnv = "KO_DEFAULTBASEIMAGE"
 
-	// Nothing of the working copy goes into a program, so that digests can be reproduced.
+	system = "linux"
+
 	// kubernetes: without what only the local platform needs. grpcnotrace: without a page of
 	// gRPC's that nobody serves, whose templates keep the linker from dropping any method that
 	// is not called: a third of the programs, and 4 MiB of what a daemon has in memory.
@@ -47,28 +51,33 @@ var programs = []string{"control-plane/cmd/headstart", "control-plane/cmd/headst
 
 // build is what is asked for.
 type build struct {
-	out, registry, tag, version, arch, base, roots, redis string
+	out, registry, tag, version, base, roots, redis string
+	// archs are the architectures of each image. Several are in one index.
+	archs []string
 	// only are the images to build, all if empty.
 	only []string
 	dir  string // of the module
+	// bases are the base images, by architecture: a tag can be another image each time.
+	bases map[string]v1.Image
 }
 
 func main() {
 	var b build
-	var only string
+	var only, archs string
 	flag.StringVar(&b.out, "out", "out/images", "directory of the archives")
 	flag.StringVar(&b.registry, "registry", os.Getenv("IMAGE_REGISTRY"), "host and path prefix of a registry to push to (default $IMAGE_REGISTRY); empty: none")
 	flag.StringVar(&b.tag, "tag", "dev", "the images' tag")
 	flag.StringVar(&b.version, "version", "dev", "what the programs say of themselves")
-	flag.StringVar(&b.arch, "arch", runtime.GOARCH, "architecture of the images' programs; give each a --tag of its own")
+	flag.StringVar(&archs, "arch", runtime.GOARCH, "comma-separated architectures of the images; several are in one index")
 	flag.StringVar(
 		&b.base, "base", os.Getenv(baseEnv), "base image (default $"+baseEnv+"); empty: nothing but the roots of TLS",
 	)
 	flag.StringVar(&b.roots, "roots", "/etc/ssl/certs/ca-certificates.crt", "certificates (PEM) that are in the images if there is no --base")
-	flag.StringVar(&b.redis, "redis", "/usr/bin/redis-server", "redis-server for the nodes, of --arch, which functions with state need to run ahead; "+
-		"empty: the --base has one, or there is none")
+	flag.StringVar(&b.redis, "redis", "/usr/bin/redis-server", "redis-server for the nodes, which functions with state need to run ahead, "+
+		"on the architecture of this machine; empty: the --base has one, or there is none")
 	flag.StringVar(&only, "only", "", "comma-separated names of images to build; empty: all")
 	flag.Parse()
+	b.archs = strings.Split(archs, ",")
 	if only != "" {
 		b.only = strings.Split(only, ",")
 	}
@@ -90,21 +99,18 @@ func (b *build) run(ctx context.Context) (err error) {
 	if err := os.MkdirAll(b.out, 0o755); err != nil {
 		return err
 	}
+	b.bases = map[string]v1.Image{}
 	digests := map[string]v1.Hash{}
-	base, err := b.baseImage(ctx)
-	if err != nil {
-		return fmt.Errorf("base image: %w", err)
-	}
 	for _, p := range append(slices.Clone(programs), filter) {
-		name, builder := filepath.Base(p), b.program
+		name := filepath.Base(p)
 		if p == filter {
-			name, builder = filterName, b.filter
+			name = filterName
 		}
 		if !b.wanted(name) {
 			continue
 		}
 		fmt.Fprintln(os.Stderr, "· image", name)
-		i, err := builder(ctx, base, p)
+		i, err := b.make(ctx, p)
 		if err != nil {
 			return fmt.Errorf("image %s: %w", name, err)
 		}
@@ -133,35 +139,71 @@ func (b *build) values(digests map[string]v1.Hash) []byte {
 	return []byte(s.String())
 }
 
-func (b *build) platform() v1.Platform { return v1.Platform{OS: "linux", Architecture: b.arch} }
+// make builds an image, or an index of images, one for each architecture.
+func (b *build) make(ctx context.Context, pkg string) (mutate.Appendable, error) {
+	if pkg == filter {
+		return b.filter(ctx)
+	}
+	var all []mutate.IndexAddendum
+	for _, arch := range b.archs {
+		platform := v1.Platform{OS: system, Architecture: arch}
+		i, err := b.program(ctx, platform, pkg)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", arch, err)
+		}
+		all = append(all, mutate.IndexAddendum{Add: i, Descriptor: v1.Descriptor{Platform: &platform}})
+	}
+	if len(all) == 1 {
+		return all[0].Add, nil
+	}
+	return together(all), nil
+}
+
+// together is an index of images for several architectures.
+func together(all []mutate.IndexAddendum) v1.ImageIndex {
+	return mutate.AppendManifests(mutate.IndexMediaType(empty.Index, types.OCIImageIndex), all...)
+}
 
 // baseImage is the one that was asked for, or our own.
-func (b *build) baseImage(ctx context.Context) (v1.Image, error) {
+func (b *build) baseImage(ctx context.Context, platform v1.Platform) (v1.Image, error) {
 	if b.base != "" {
-		return pull(ctx, b.base, b.platform())
+		return pull(ctx, b.base, platform)
 	}
 	roots, err := os.ReadFile(b.roots)
 	if err != nil {
 		return nil, fmt.Errorf("%w; name the file with the roots of TLS by --roots", err)
 	}
-	return ownBase(roots, b.platform())
+	return ownBase(roots, platform)
 }
 
 // program builds a program's image.
-func (b *build) program(ctx context.Context, base v1.Image, pkg string) (v1.Image, error) {
-	var data []file
+func (b *build) program(ctx context.Context, platform v1.Platform, pkg string) (v1.Image, error) {
+	base := b.bases[platform.Architecture]
+	if base == nil {
+		var err error
+		if base, err = b.baseImage(ctx, platform); err != nil {
+			return nil, fmt.Errorf("base image: %w", err)
+		}
+		b.bases[platform.Architecture] = base
+	}
+	var data []artifact.File
 	if pkg == installer {
-		content, err := b.native(ctx, shim)
+		content, err := artifact.Program(ctx, b.dir, shim, b.version, platform.OS, platform.Architecture)
 		if err != nil {
 			return nil, err
 		}
-		data = append(data, file{filepath.Base(shim), content, 0o755})
+		data = append(data, artifact.File{Name: filepath.Base(shim), Content: content, Mode: 0o755})
 	}
-	content, err := b.native(ctx, pkg, "-tags="+tags)
+	content, err := artifact.Program(ctx, b.dir, pkg, b.version, platform.OS, platform.Architecture, "-tags="+tags)
 	if err != nil {
 		return nil, err
 	}
-	if pkg == daemon && b.redis != "" {
+	switch {
+	case pkg != daemon || b.redis == "":
+	case platform.Architecture != runtime.GOARCH:
+		fmt.Fprintf(os.Stderr, "· no redis-server for %s: functions with state run in their turn there, unless the --base has one\n",
+			platform.Architecture)
+	default:
 		files, err := linked(b.redis)
 		if err != nil {
 			return nil, fmt.Errorf("%w; name a redis-server by --redis, or none", err)
@@ -175,49 +217,25 @@ func (b *build) program(ctx context.Context, base v1.Image, pkg string) (v1.Imag
 
 // filter makes the artefact that Istio's agent pulls: an OCI image whose one layer has the
 // file plugin.wasm. It has no base.
-func (b *build) filter(ctx context.Context, _ v1.Image, _ string) (v1.Image, error) {
-	code, err := b.compile(ctx, filter, []string{"GOOS=wasip1", "GOARCH=wasm"}, "-ldflags", "-s -w", "-buildmode=c-shared")
+func (b *build) filter(ctx context.Context) (v1.Image, error) {
+	code, err := artifact.Compile(ctx, b.dir, filter, []string{"GOOS=wasip1", "GOARCH=wasm"}, "-ldflags", "-s -w", "-buildmode=c-shared")
 	if err != nil {
 		return nil, err
 	}
-	return image(v1.Platform{OS: "wasi", Architecture: "wasm"}, v1.Config{}, file{"plugin.wasm", code, 0o644})
+	return image(v1.Platform{OS: "wasi", Architecture: "wasm"}, v1.Config{}, artifact.File{Name: "plugin.wasm", Content: code, Mode: 0o644})
 }
 
 // finish archives an image, and pushes it if there is a registry.
-func (b *build) finish(ctx context.Context, i v1.Image, name string) (v1.Hash, error) {
+func (b *build) finish(ctx context.Context, i mutate.Appendable, name string) (v1.Hash, error) {
 	ref := repository + "/" + name + ":" + b.tag
-	if err := save(i, filepath.Join(b.out, name+".tar"), ref); err != nil {
+	if err := artifact.Save(i, filepath.Join(b.out, name+".tar"), ref); err != nil {
 		return v1.Hash{}, err
 	}
 	if b.registry != "" {
 		ref = strings.TrimSuffix(b.registry, "/") + "/" + ref
-		if err := push(ctx, ref, i); err != nil {
+		if err := artifact.Push(ctx, ref, i); err != nil {
 			return v1.Hash{}, fmt.Errorf("pushing %s: %w", ref, err)
 		}
 	}
 	return i.Digest()
-}
-
-// native compiles a program of the images.
-func (b *build) native(ctx context.Context, pkg string, args ...string) ([]byte, error) {
-	args = append(args, "-ldflags", "-s -w -X "+module+"/shim/nodeapi.Version="+b.version)
-	return b.compile(ctx, pkg, []string{"CGO_ENABLED=0", "GOOS=linux", "GOARCH=" + b.arch}, args...)
-}
-
-// compile builds a main package. What the compiler says goes to standard error.
-func (b *build) compile(ctx context.Context, pkg string, env []string, args ...string) ([]byte, error) {
-	dir, err := os.MkdirTemp("", "headstart-build")
-	if err != nil {
-		return nil, err
-	}
-	defer os.RemoveAll(dir)
-	out := filepath.Join(dir, filepath.Base(pkg))
-	args = slices.Concat([]string{"build", "-trimpath", "-buildvcs=false", "-o", out}, args, []string{"./" + pkg})
-	cmd := exec.CommandContext(ctx, "go", args...)
-	cmd.Dir, cmd.Stdout, cmd.Stderr = b.dir, os.Stderr, os.Stderr
-	cmd.Env = append(cmd.Environ(), env...)
-	if err := cmd.Run(); err != nil {
-		return nil, fmt.Errorf("building %s: %w", pkg, err)
-	}
-	return os.ReadFile(out)
 }

@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -62,7 +63,7 @@ func TestIstioAcceptsEverythingShipped(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	files = append(files, generated(t))
+	files = append(slices.DeleteFunc(files, func(f string) bool { return f == "gateway-chart.yaml" }), generated(t)) // which has a chart's values
 	var objects []string
 	for _, f := range files {
 		if out := istioctl(t, "validate", "-f", f); strings.Contains(strings.ToLower(out), "unknown field") {

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -16,6 +17,9 @@ import (
 	extensions "istio.io/api/extensions/v1alpha1"
 	networking "istio.io/api/networking/v1alpha3"
 	telemetry "istio.io/api/telemetry/v1alpha1"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/yaml"
 
 	cluster "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
@@ -308,13 +312,61 @@ func TestTraceTagsAreTheHeadersOfTheGateway(t *testing.T) {
 	}
 }
 
+// Whoever makes a gateway, it gets the same.
+func TestGatewaysOfOthersGetTheSame(t *testing.T) {
+	read := func(file string, into any) {
+		t.Helper()
+		text, err := os.ReadFile(file)
+		if err == nil {
+			err = yaml.UnmarshalStrict(text, into)
+		}
+		if err != nil {
+			t.Fatalf("%s: %v", file, err)
+		}
+	}
+	var values struct {
+		Labels, Env  map[string]string
+		Volumes      []corev1.Volume
+		VolumeMounts []corev1.VolumeMount
+		Affinity     corev1.Affinity
+	}
+	read("gateway-chart.yaml", &values)
+	var kept corev1.ConfigMap
+	read("gateway-api.yaml", &kept)
+	var merged appsv1.Deployment
+	if err := yaml.UnmarshalStrict([]byte(kept.Data["deployment"]), &merged); err != nil {
+		t.Fatal(err)
+	}
+	local := readLocalGateways(t).set.Spec.Template
+	proxy := local.Spec.Containers[0]
+	for what, template := range map[string]corev1.PodTemplateSpec{
+		"the Gateway API": merged.Spec.Template,
+		"the chart": {ObjectMeta: metav1.ObjectMeta{Labels: values.Labels}, Spec: corev1.PodSpec{Volumes: values.Volumes, Affinity: &values.Affinity,
+			Containers: []corev1.Container{{Name: "istio-proxy", VolumeMounts: values.VolumeMounts, Env: []corev1.EnvVar{{Name: "ISTIO_META_" + istio.MetadataKey, Value: values.Env["ISTIO_META_"+istio.MetadataKey]}}}}}},
+	} {
+		c := template.Spec.Containers[0]
+		if d := cmp.Diff(map[string]string{"headstart.dev/gateway": "true"}, template.Labels); d != "" {
+			t.Errorf("%s: %s", what, d)
+		}
+		if d := cmp.Diff(local.Spec.Volumes, template.Spec.Volumes); d != "" {
+			t.Errorf("%s: %s", what, d)
+		}
+		if d := cmp.Diff(proxy.VolumeMounts, c.VolumeMounts); d != "" {
+			t.Errorf("%s: %s", what, d)
+		}
+		if len(c.Env) != 1 || c.Name != proxy.Name || !slices.Contains(proxy.Env, c.Env[0]) || template.Spec.Affinity.NodeAffinity == nil {
+			t.Errorf("%s: %+v", what, template.Spec)
+		}
+	}
+}
+
 // All files, so that one that is new is checked by somebody.
 func TestEveryFileIsKnown(t *testing.T) {
 	files, err := filepath.Glob("*.yaml")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if d := cmp.Diff([]string{"gateways.yaml", "install.yaml", "keys.yaml", "local-gateways.yaml", "telemetry.yaml", "traffic-extension.yaml", "wasm-plugin.yaml"}, files); d != "" {
+	if d := cmp.Diff([]string{"gateway-api.yaml", "gateway-chart.yaml", "gateways.yaml", "install.yaml", "keys.yaml", "local-gateways.yaml", "telemetry.yaml", "traffic-extension.yaml", "wasm-plugin.yaml"}, files); d != "" {
 		t.Error(d)
 	}
 }

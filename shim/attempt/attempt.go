@@ -24,10 +24,10 @@ var ErrUnclear = problem.New(http.StatusBadGateway, "StateUnclear", filterapi.An
 
 // Effect is what an attempt has done elsewhere, where nobody sees it.
 type Effect interface {
-	// Commit makes it count, all of it, or else fails: with ErrUnclear if it may count. All other errors say that nothing does. With a
-	// note, that is written in the same step, if both are of one store; noted tells whether it was, or may be. ErrFenced says that somebody else has
-	// the note's run.
-	Commit(ctx context.Context, n *Note) (noted bool, err error)
+	// Commit makes it count, all of it, and in the same step those that follow, one after the other, as far as that is possible now: so many count. An
+	// error says why none does; ErrUnclear, that nobody knows which do, and ErrFenced, that somebody else has the run. Each has its note, or nil, which
+	// is written with it if both are of one store; noted tells whether it was, or may be. One whose note is of another store counts alone.
+	Commit(ctx context.Context, notes []*Note, following []Effect) (count int, noted bool, err error)
 }
 
 // ErrFenced is why an effect does not count: the run that it is for is somebody else's.
@@ -43,12 +43,12 @@ type Attempt struct {
 	effect Effect
 	stop   func()
 	then   []func() // what is done when its turn comes
-	// answered: the program has answered by itself.
-	answered bool
-	turn     chan struct{}
-	fenced   chan struct{}
-	over     chan struct{}
-	overOnce sync.Once
+	// answered: the program has answered by itself. unwanted: nobody waits for it any more, while it may be about to count.
+	answered, unwanted bool
+	turn               chan struct{}
+	fenced             chan struct{}
+	over               chan struct{}
+	overOnce           sync.Once
 
 	line *Line // nil: it is by itself
 	task string
@@ -120,23 +120,59 @@ func (a *Attempt) Adopt() error {
 	return nil
 }
 
-// Commit is Adopt for an attempt with an effect, which counts then. If it cannot, the attempt is squashed.
-func (a *Attempt) Commit(ctx context.Context, n *Note) (noted bool, err error) {
+// Commit is Adopt for an attempt with an effect, which counts then, with its note. If it cannot, the attempt is squashed. So many of those whose
+// turns come next, and which have answered, count in the same step; the others are as before.
+func Commit(ctx context.Context, all []*Attempt, notes []*Note) (count int, noted bool, err error) {
+	var effects []Effect
+	for i, a := range all {
+		e := a.commit(i > 0)
+		if e == nil {
+			break
+		}
+		effects = append(effects, e)
+	}
+	if len(effects) == 0 {
+		return 0, false, ErrSquashed
+	}
+	count, noted, err = effects[0].Commit(ctx, notes[:len(effects)], effects[1:])
+	for i, a := range all[:len(effects)] {
+		a.committed(i < count, err != nil && i == 0 || errors.Is(err, ErrUnclear))
+	}
+	return count, noted, err
+}
+
+// commit says that the effect is about to count; nil: it is not.
+func (a *Attempt) commit(follows bool) Effect {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.phase != working || a.effect == nil {
-		return false, ErrSquashed
+	if a.phase != working || follows && !a.answered {
+		return nil
 	}
-	a.phase = committing
-	a.mu.Unlock()
-	noted, err = a.effect.Commit(ctx, n)
+	if a.effect != nil {
+		a.phase = committing
+	}
+	return a.effect
+}
+
+// committed says what has come of the effect.
+func (a *Attempt) committed(counts, lost bool) {
 	a.mu.Lock()
-	if err != nil {
+	defer a.mu.Unlock()
+	switch {
+	case counts:
+		a.adopt()
+	case lost, a.unwanted:
 		a.end()
-		return noted, err
+	default:
+		a.phase = working
 	}
-	a.adopt()
-	return noted, nil
+}
+
+// HasEffect tells whether something of it is elsewhere that does not count yet.
+func (a *Attempt) HasEffect() bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.phase == working && a.effect != nil
 }
 
 // adopt has the turn come; the caller holds mu.
@@ -150,12 +186,15 @@ func (a *Attempt) adopt() {
 }
 
 // Squash says that nothing of the attempt counts. It is false if the attempt was adopted before, or is about to be: then all of it does,
-// or it is squashed by that.
+// or it is squashed after that.
 func (a *Attempt) Squash() bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.phase == waiting || a.phase == working {
+	switch a.phase {
+	case waiting, working:
 		a.end()
+	case committing:
+		a.unwanted = true
 	}
 	return a.phase == squashed
 }

@@ -106,8 +106,14 @@ func (r *rig) turn(ctx context.Context, instance string, until <-chan struct{}) 
 
 // commit has an attempt's effect count.
 func commit(ctx context.Context, a *attempt.Attempt) error {
-	_, err := a.Commit(ctx, nil)
+	_, err := together(ctx, a)
 	return err
+}
+
+// together has attempts' effects count in one step, as far as they do.
+func together(ctx context.Context, all ...*attempt.Attempt) (count int, err error) {
+	count, _, err = attempt.Commit(ctx, all, make([]*attempt.Note, len(all)))
+	return count, err
 }
 
 // worked hears that an instance does something that others may see.
@@ -339,7 +345,7 @@ func TestACommitIsNoted(t *testing.T) {
 			if name == "nothing but the owner" {
 				n.Field, n.Value = "", ""
 			}
-			noted, err := a.Commit(ctx, n)
+			_, noted, err := attempt.Commit(ctx, []*attempt.Attempt{a}, []*attempt.Note{n})
 			if noted != c.noted || !errors.Is(err, c.want) {
 				t.Errorf("noted %t, %v, want %t, %v", noted, err, c.noted, c.want)
 			}
@@ -854,6 +860,78 @@ func TestForwarding(t *testing.T) {
 	}
 }
 
+// Attempts that have answered count in one step, as far as all holds that they have read, and each with its note.
+func TestNeighboursAreCommittedTogether(t *testing.T) {
+	ctx := t.Context()
+	for name, c := range map[string]struct {
+		meanwhile func(r *rig, programs []*redis.Client, all []*attempt.Attempt) // before they are to count
+		store     string                                                         // of the notes
+		owner     string                                                         // of the run
+		count     int
+		want      error
+		n, m      string // that the store has in the end
+		noted     int
+	}{
+		"all of them":                     {count: 3, n: "4", m: "3"},
+		"with notes":                      {store: "sessions", owner: "me", count: 3, n: "4", m: "3", noted: 3},
+		"noted in another one":            {store: "orders", owner: "me", count: 1, n: "2", m: "1"},
+		"of a run that somebody else has": {store: "sessions", owner: "other", want: attempt.ErrFenced, n: "1", m: "1"},
+		"one is at work": {meanwhile: func(_ *rig, programs []*redis.Client, _ []*attempt.Attempt) { programs[2].Do(ctx, "MULTI") },
+			count: 2, n: "3", m: "2"},
+		"the last has read what has changed": {meanwhile: func(r *rig, _ []*redis.Client, _ []*attempt.Attempt) { r.outside.Set(ctx, "other", "x", 0) },
+			store: "sessions", owner: "me", count: 2, n: "3", m: "2", noted: 2},
+		"the first has": {meanwhile: func(r *rig, _ []*redis.Client, _ []*attempt.Attempt) { r.outside.Set(ctx, "n", "7", 0) },
+			want: attempt.ErrSquashed, n: "7", m: "1"},
+		"the second was squashed": {meanwhile: func(_ *rig, _ []*redis.Client, all []*attempt.Attempt) { all[1].Squash() }, count: 1, n: "2", m: "1"},
+		"the last writes what it may not": {meanwhile: func(r *rig, _ []*redis.Client, _ []*attempt.Attempt) {
+			r.outside.Do(ctx, "ACL", "SETUSER", "default", "resetkeys", "~n", "~m", "~record", "%R~other")
+		},
+			count: 1, n: "2", m: "1"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t)
+			r.ready()
+			r.outside.MSet(ctx, "n", 1, "m", 1)
+			r.outside.HSet(ctx, "record", "owner", "me")
+			run := &line{Line: attempt.NewLine(attempt.NewStalls())}
+			var all []*attempt.Attempt
+			var notes []*attempt.Note
+			var programs []*redis.Client
+			for i, name := range []string{"first", "second", "third"} {
+				a, p := r.gives(name, run.next(name)), r.program(name, 2)
+				programs = append(programs, p)
+				all, notes = append(all, a), append(notes, nil)
+				if n := p.Incr(ctx, "n").Val(); n != int64(i+2) {
+					t.Fatalf("attempt %d finds %d", i, n)
+				}
+				if i > 0 {
+					p.Incr(ctx, "m")
+				}
+				if i == 2 {
+					p.Append(ctx, "other", "y")
+				}
+				answers(a)
+				if c.store != "" {
+					notes[i] = &attempt.Note{Store: c.store, Record: "record", Owner: c.owner, Field: fmt.Sprint("call:", i), Value: "x"}
+				}
+			}
+			if c.meanwhile != nil {
+				c.meanwhile(r, programs, all)
+			}
+			count, noted, err := attempt.Commit(ctx, all, notes)
+			if count != c.count || !errors.Is(err, c.want) || noted != (c.noted > 0) {
+				t.Errorf("%d count, %v, noted %t", count, err, noted)
+			}
+			if n, m := r.outside.Get(ctx, "n").Val(), r.outside.Get(ctx, "m").Val(); n != c.n || m != c.m {
+				t.Errorf("the store has n %s, m %s, want %s, %s", n, m, c.n, c.m)
+			}
+			if got := r.outside.HLen(ctx, "record"); got.Val() != int64(1+c.noted) {
+				t.Errorf("%v, want %d notes", got, c.noted)
+			}
+		})
+	}
+}
+
 // A function that has read too early three times in a row waits for the answer of the one that writes.
 func TestStalls(t *testing.T) {
 	r, ctx := newRig(t), t.Context()
@@ -928,7 +1006,7 @@ func TestItIsAsInTurn(t *testing.T) {
 		heard []string
 	}
 	at := make([]*work, instances)
-	committed, conflicts := 0, 0
+	committed, followed, conflicts := 0, 0, 0
 	run := &line{Line: attempt.NewLine(attempt.NewStalls())}
 	ends := func(a *attempt.Attempt) {
 		run.of = slices.DeleteFunc(slices.Clone(run.of), func(b *attempt.Attempt) bool { return b == a })
@@ -959,24 +1037,38 @@ func TestItIsAsInTurn(t *testing.T) {
 				w.a.Squash()
 				continue
 			}
-			err := w.a.Adopt()
+			err, count := w.a.Adopt(), 1
+			group := []*work{w}
 			if errors.Is(err, attempt.ErrEffect) {
-				err = commit(ctx, w.a)
+				attempts := []*attempt.Attempt{w.a}
+				for _, v := range at { // those that have answered may follow
+					if v != nil && v.a.HasEffect() && rand.N(2) == 0 {
+						group, attempts = append(group, v), append(attempts, v.a)
+					}
+				}
+				count, err = together(ctx, attempts...)
 			}
 			if err != nil {
 				conflicts++
 				continue
 			}
 			committed++
-			for n, words := range w.asked {
-				if want := say(shadow, words); w.heard[n] != want {
-					t.Fatalf("ahead, %v was answered %q; in its turn it is %q", words, w.heard[n], want)
+			for n, w := range group[:count] {
+				if n > 0 {
+					followed++
+					at[slices.Index(at, w)] = nil
+					ends(w.a)
+				}
+				for n, words := range w.asked {
+					if want := say(shadow, words); w.heard[n] != want {
+						t.Fatalf("ahead, %v was answered %q; in its turn it is %q", words, w.heard[n], want)
+					}
 				}
 			}
 		}
 	}
-	if committed < 500 || conflicts < 50 {
-		t.Errorf("%d attempts count, %d do not: the test shows little", committed, conflicts)
+	if committed < 500 || followed < 50 || conflicts < 50 {
+		t.Errorf("%d attempts count, %d with others, %d do not: the test shows little", committed, followed, conflicts)
 	}
 	names := r.outside.Keys(ctx, "*").Val()
 	if n := len(shadow.Keys(ctx, "*").Val()); n != len(names) {

@@ -6,7 +6,6 @@ import (
 	_ "embed"
 	"errors"
 	"fmt"
-	"net"
 	"slices"
 	"sync"
 	"time"
@@ -25,8 +24,6 @@ const (
 	// skewMost is how much the store's clock may differ from the node's, and expiryLeast how long keys have to live: copies expire by
 	// the node's.
 	skewMost, expiryLeast = time.Second, 10 * time.Second
-	// noteWord and fenced are of commit.lua: that there is a note, and that it was not written.
-	noteWord, fenced = "note", 2
 )
 
 var (
@@ -41,10 +38,8 @@ var (
 
 	//go:embed read.lua
 	readSource string
-	//go:embed commit.lua
-	commitSource string
 
-	readScript, commitScript = redis.NewScript(readSource), redis.NewScript(commitSource)
+	readScript = redis.NewScript(readSource)
 )
 
 // copied is what an attempt works on: copies of keys of a store, in a database of the engine's. Nobody else sees them. In the attempt's
@@ -246,80 +241,6 @@ func (c *copied) restore(ctx context.Context, keys []string, values []value) err
 		return fmt.Errorf("%w: %w", errWait, err)
 	}
 	return nil
-}
-
-// Commit implements attempt.Effect.
-func (c *copied) Commit(ctx context.Context, n *attempt.Note) (noted bool, err error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	began := time.Now()
-	defer func() { c.metrics.committed(began, err) }()
-	if c.over || len(c.dirty) > 0 {
-		return false, attempt.ErrSquashed
-	}
-	names := c.names(func(*key) bool { return true })
-	after, err := c.after(ctx, names)
-	if err != nil {
-		return false, err
-	}
-	args := make([]any, 0, 6*len(names))
-	for _, name := range names {
-		k := c.keys[name]
-		now := after[name]
-		writes := k.written && !(k.looked && now.same(k.before))
-		args = append(args, k.looked, k.before.dump, k.before.expires, writes, now.dump, max(0, now.expires))
-	}
-	if noted = n != nil && n.Store == c.name; noted {
-		names, args = append(names, n.Record), append(args, n.Owner, n.Field, n.Value, noteWord)
-	}
-	done, err := commitScript.Run(ctx, c.store, names, args...).Int()
-	var refused redis.Error
-	var dial *net.OpError
-	switch {
-	case errors.As(err, &refused), errors.As(err, &dial) && dial.Op == "dial": // nothing was written
-		return false, fmt.Errorf("%w: %w", attempt.ErrSquashed, err)
-	case err != nil:
-		return noted, fmt.Errorf("%w: %w", attempt.ErrUnclear, err)
-	case done == fenced:
-		return false, attempt.ErrFenced
-	case done == 0:
-		c.of.Conflicts(c.names(func(k *key) bool { return k.looked && !k.forwarded }), c.began)
-		return false, attempt.ErrSquashed
-	}
-	c.over = true
-	c.of.Counts(c.names(func(k *key) bool { return k.written }))
-	return noted, nil
-}
-
-// names are those of some keys, in their order. The caller holds mu.
-func (c *copied) names(which func(*key) bool) []string {
-	all := make([]string, 0, len(c.keys))
-	for name, k := range c.keys {
-		if which(k) {
-			all = append(all, name)
-		}
-	}
-	slices.Sort(all)
-	return all
-}
-
-// after reads the values of keys that were written.
-func (c *copied) after(ctx context.Context, names []string) (map[string]value, error) {
-	written := slices.DeleteFunc(slices.Clone(names), func(name string) bool { return !c.keys[name].written })
-	all := map[string]value{}
-	if len(written) == 0 {
-		return all, nil
-	}
-	ctx, cancel := context.WithTimeout(ctx, ownTimeout)
-	defer cancel()
-	values, _, err := readValues(ctx, c.own.Client, written)
-	if err != nil {
-		return nil, errors.Join(attempt.ErrSquashed, err)
-	}
-	for i, name := range written {
-		all[name] = values[i]
-	}
-	return all, nil
 }
 
 // end lets go of the copies. Nothing of them counts any more, if they were not committed.

@@ -30,14 +30,16 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 	return m
 }
 
-// committed notes how a commit has ended.
-func (m *Metrics) committed(began time.Time, err error) {
-	result := "committed"
+// committed notes how a commit of so many attempts, and of the one that err is about, has ended.
+func (m *Metrics) committed(began time.Time, count int, err error) {
+	took := time.Since(began).Seconds()
+	for range count {
+		m.commits.WithLabelValues("committed").Observe(took)
+	}
 	switch {
 	case errors.Is(err, attempt.ErrUnclear):
-		result = "unclear"
+		m.commits.WithLabelValues("unclear").Observe(took)
 	case err != nil:
-		result = "changed"
+		m.commits.WithLabelValues("changed").Observe(took)
 	}
-	m.commits.WithLabelValues(result).Observe(time.Since(began).Seconds())
 }

@@ -108,7 +108,7 @@ func (i *Identity) issue(ctx context.Context) (*tls.Certificate, error) {
 	if err != nil {
 		return nil, err
 	}
-	conn, err := grpc.NewClient("passthrough:///"+i.config.Address,
+	conn, err := grpc.NewClient("passthrough:///"+i.config.Address, grpc.WithNoProxy(),
 		grpc.WithTransportCredentials(credentials.NewTLS(&tls.Config{MinVersion: tls.VersionTLS13, RootCAs: authority, ServerName: i.config.ServerName})))
 	if err != nil {
 		return nil, fmt.Errorf("connecting to the control plane: %w", err)

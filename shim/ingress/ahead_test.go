@@ -10,7 +10,9 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/headstart-mesh/headstart/filters/filterapi"
 	"github.com/headstart-mesh/headstart/shim/attempt"
@@ -185,10 +187,17 @@ func TestARequestInItsTurnGoesFirst(t *testing.T) {
 	}
 }
 
-// When a request in its turn waits for an instance that is free, there are to be more of them.
+// When a request in its turn waits for an instance that is free, there are to be more of them, once there are processors to start them.
 func TestARequestInItsTurnAsksForMore(t *testing.T) {
 	f := newFunction()
 	r := newRig(t, f.ServeHTTP)
+	var looks atomic.Int32
+	r.busy = func() float64 {
+		if looks.Add(1) == 1 {
+			return 0.8
+		}
+		return 0.79
+	}
 	first := r.one(t, "first")
 	<-f.began
 	second := r.one(t, "second")
@@ -197,12 +206,39 @@ func TestARequestInItsTurnAsksForMore(t *testing.T) {
 		defer r.cp.mu.Unlock()
 		return slices.ContainsFunc(r.cp.asked, (*nodeapi.Activate).GetMore)
 	})
+	if looks.Load() < 2 {
+		t.Error("it is asked for while the processors are busy")
+	}
 	f.end <- "answer"
 	<-f.began
 	f.end <- "another"
 	if one, two := <-first, <-second; one != "answer" || two != "another" {
 		t.Errorf("%q, %q", one, two)
 	}
+}
+
+// A request that has waited for long gets another instance although others keep the processors busy.
+func TestARequestDoesNotWaitForProcessorsForEver(t *testing.T) {
+	t.Parallel()
+	f := newFunction()
+	r := newRig(t, f.ServeHTTP)
+	r.busy = func() float64 { return 1 }
+	first := r.one(t, "first")
+	<-f.began
+	began, second := time.Now(), r.one(t, "second")
+	eventually(t, "another instance is asked for", func() bool {
+		r.cp.mu.Lock()
+		defer r.cp.mu.Unlock()
+		return slices.ContainsFunc(r.cp.asked, (*nodeapi.Activate).GetMore)
+	})
+	if waited := time.Since(began); waited < 3*time.Second {
+		t.Errorf("it is asked for after %s", waited)
+	}
+	f.end <- "answer"
+	<-f.began
+	f.end <- "another"
+	<-first
+	<-second
 }
 
 // A program that ends the connection of a squashed attempt without an answer may work on: its instance is replaced.

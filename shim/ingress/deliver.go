@@ -28,6 +28,7 @@ func (in *Ingress) activate(ctx context.Context, p *parked, until time.Time) (*n
 		g.Go(func() error { return untilFailed(watch, input) })
 	}
 	var bound *nodeapi.Bound
+	began := time.Now()
 	g.Go(func() (err error) {
 		defer seen()
 		refs := p.references()
@@ -38,6 +39,9 @@ func (in *Ingress) activate(ctx context.Context, p *parked, until time.Time) (*n
 		return err
 	})
 	err := g.Wait()
+	if bound.GetCold() {
+		in.config.Metrics.scheduled(ctx, p.function.GetName(), time.Since(began))
+	}
 	return bound, err
 }
 
@@ -68,6 +72,7 @@ func (in *Ingress) deliver(ctx context.Context, w http.ResponseWriter, r *http.R
 	defer remove() // before the inputs are released, whose bytes the files share
 	defer in.begin(ctx, p, instance)()
 	p.tell(progressDelivering)
+	p.begun()
 	delivered := time.Now()
 	end := in.tally.begin(p.function.GetName(), delivered.Sub(p.began))
 	defer func() {
@@ -86,9 +91,12 @@ func (in *Ingress) ready(ctx context.Context, p *parked, instance string) (at sa
 	defer cancel()
 	g, ctx := errgroup.WithContext(before)
 	watch, seen := context.WithCancel(ctx)
+	var came, ready time.Time
 	g.Go(func() (err error) {
 		defer seen()
+		came = time.Now()
 		at, err = in.config.Instances.Ready(ctx, instance)
+		ready = time.Now()
 		switch {
 		case err == nil:
 			return nil
@@ -105,12 +113,23 @@ func (in *Ingress) ready(ctx context.Context, p *parked, instance string) (at sa
 	if p.received != nil { // which need not be complete
 		g.Go(func() error { return untilFailed(watch, p.received) })
 	}
-	err = g.Wait()
+	if err = g.Wait(); err == nil && p.inTurn() && p.metCold(ready.Sub(came)) {
+		in.config.Metrics.started(before, p.function.GetName(), came, ready, p.inputs())
+	}
 	if isLate(before, err) {
 		late := tooLate(p.function, p.stored.late(), at.Address.IsValid())
 		return at, source.Because(late, before.Err()) // not reported by the instance yet
 	}
 	return at, err
+}
+
+// metCold tells whether the instance was not ready when the request came, which waited so long for it. Where it was placed
+// knows that; another node's daemon goes by the time.
+func (p *parked) metCold(waited time.Duration) bool {
+	if p.bound != nil {
+		return p.bound.GetCold()
+	}
+	return waited >= startLeast
 }
 
 // isGone tells whether an instance failed in a way that another one need not.

@@ -35,6 +35,7 @@ func (in *Ingress) handOver(ctx context.Context, w http.ResponseWriter, r *http.
 	bound *nodeapi.Bound,
 ) (err error) {
 	in.release(ctx, p)
+	p.begun()
 	refs := p.references()
 	ctx, cancel := context.WithDeadline(ctx, p.deadline.Add(p.function.GetRequestTimeout().AsDuration()+peerFirst))
 	defer cancel()

@@ -84,8 +84,10 @@ type Config struct {
 	Foresee func(function, instance, target string, header http.Header) (end func(worked bool))
 	// Workflows answer the requests of functions that are workflows; nil: they are refused.
 	Workflows Workflows
-	Metrics   *Metrics
-	Log       *slog.Logger
+	// Busy is which part of the node's processors is taken, 0 to 1; nil: nobody knows.
+	Busy    func() float64
+	Metrics *Metrics
+	Log     *slog.Logger
 }
 
 // Ingress parks and delivers requests.

@@ -9,11 +9,17 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
+	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/headstart-mesh/headstart/shim/nodeapi"
+	"github.com/headstart-mesh/headstart/shim/nodeapi/serve"
+	"github.com/headstart-mesh/headstart/shim/objects/source"
 )
 
 var discard = slog.New(slog.DiscardHandler)
@@ -41,6 +47,66 @@ func readResponse(t *testing.T, r io.Reader) *http.Response {
 	}
 	t.Cleanup(func() { _ = resp.Body.Close() })
 	return resp
+}
+
+// A request waits until its instance has it, which works on it.
+func TestARequestIsCountedWhileItWaits(t *testing.T) {
+	var r *rig
+	count := func(at, want string) {
+		t.Helper()
+		want = `headstart_ingress_requests_waiting{function="` + withoutInput + `"} ` + want
+		if got := metrics(t, r); !strings.Contains(got, want+"\n") || !strings.Contains(got, `headstart_ingress_requests_in_flight{function="`+withoutInput+`"} 1`) {
+			t.Errorf("%s: %s is missing in\n%s", at, want, got)
+		}
+	}
+	r = newRig(t, func(http.ResponseWriter, *http.Request) { count("at work", "0") })
+	r.cp.activate = func(_ context.Context, a *nodeapi.Activate) (*nodeapi.Bound, error) {
+		count("without an instance", "1")
+		return &nodeapi.Bound{Request: a.GetRequest(), Instance: target, Node: "edge-1", Cold: true}, nil
+	}
+	if got := r.do(t, request(t, "GET", withoutInput, newID(), "", nil)); got.StatusCode != http.StatusOK {
+		t.Errorf("answered with %s", got.Status)
+	}
+}
+
+// What a cold request waits for is told by phase, and how much of it it waited for at the same time. A hot one waits for none of it.
+func TestAColdStartIsToldByPhase(t *testing.T) {
+	const long = 50 * time.Millisecond
+	r := newRig(t, func(http.ResponseWriter, *http.Request) {})
+	r.store.Before = func(context.Context, source.Reference, int64) error { <-time.After(long); return nil }
+	cold := true
+	r.cp.activate = func(_ context.Context, a *nodeapi.Activate) (*nodeapi.Bound, error) {
+		return &nodeapi.Bound{Request: a.GetRequest(), Instance: target, Node: "edge-1", Cold: cold}, nil
+	}
+	r.instances.ready = func(context.Context, string) (netip.AddrPort, error) {
+		if cold {
+			<-time.After(long)
+		}
+		return r.instances.address, nil
+	}
+	ref := r.put("k", "", []byte("content"))
+	for range 2 {
+		if got := r.do(t, request(t, "GET", withInput, newID(), ref, nil)); got.StatusCode != http.StatusOK {
+			t.Fatalf("answered with %s", got.Status)
+		}
+		cold = false
+	}
+	got := metrics(t, r)
+	for _, phase := range []string{"schedule", "start", "input"} {
+		if want := `headstart_cold_start_seconds_count{function="default/video",phase="` + phase + `"} 1`; !strings.Contains(got, want+"\n") {
+			t.Errorf("%s is missing in\n%s", want, got)
+		}
+	}
+	_, saved, _ := strings.Cut(got, "\n"+`headstart_cold_start_saved_seconds_total{function="default/video"} `)
+	saved, _, _ = strings.Cut(saved, "\n")
+	if s, err := strconv.ParseFloat(saved, 64); err != nil || s <= 0 || s > soon.Seconds() {
+		t.Errorf("saved %q, %v", saved, err)
+	}
+	answer := httptest.NewRequest("GET", "/metrics", nil)
+	answer.Header.Set("Accept", "application/openmetrics-text; version=1.0.0")
+	if text := read(t, call(serve.Metrics(r.registry), answer).Body); !strings.Contains(text, `# {trace_id="`) {
+		t.Error("no duration has a trace as its exemplar")
+	}
 }
 
 func TestMetrics(t *testing.T) {

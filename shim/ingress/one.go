@@ -60,12 +60,25 @@ func (in *Ingress) take(ctx context.Context, p *parked, bound string) (instance 
 // as long to start, and the start takes processors from those that are at work.
 const askAfter = 50 * time.Millisecond
 
-// askForMore asks for further instances of a function as long as a request waits for one that is free.
+// startsBelow is how busy the node's processors may be for that: a start takes a good part of one for as long as it lasts. With busier ones a
+// request that waits for an instance waits for them. Each time that a request has waited for startsAnyway, an instance starts all the same:
+// others may keep the processors busy for long.
+const (
+	startsBelow  = 0.8
+	startsAnyway = 3 * time.Second
+)
+
+// askForMore asks for further instances of a function as long as a request waits for one that is free, if there are processors to start them, or when
+// it has waited for long.
 func (in *Ingress) askForMore(ctx context.Context, function string) {
-	again := time.NewTicker(prepareEvery)
+	again, began := time.NewTicker(prepareEvery), time.Now()
 	defer again.Stop()
 	for ctx.Err() == nil {
-		if _, _, free := in.slots.Load(function); free == 0 {
+		late := time.Since(began) >= startsAnyway
+		if _, _, free := in.slots.Load(function); free == 0 && (late || in.canStart()) {
+			if late {
+				began = time.Now()
+			}
 			in.ask(ctx, &nodeapi.Activate{Function: function, More: true})
 		}
 		select {
@@ -74,6 +87,9 @@ func (in *Ingress) askForMore(ctx context.Context, function string) {
 		}
 	}
 }
+
+// canStart tells whether the node has processors to start something.
+func (in *Ingress) canStart() bool { return in.config.Busy == nil || in.config.Busy() < startsBelow }
 
 // beside is what an ingress does beside the requests that its callers wait for. Its zero value is ready to use.
 type beside struct {

@@ -37,6 +37,7 @@ const (
 
 // run has a workflow answer the request.
 func (in *Ingress) run(ctx context.Context, w http.ResponseWriter, r *http.Request, p *parked) error {
+	p.begun()
 	if in.config.Workflows == nil {
 		return problem.New(http.StatusServiceUnavailable, "WorkflowUnknown", "", "the node runs no workflows")
 	}
@@ -57,6 +58,10 @@ func (in *Ingress) place(ctx context.Context, w http.ResponseWriter, r *http.Req
 	var before error    // why the last placement was to no avail
 	var failed []string // instances that were starting for the request, and failed by themselves
 	for placed := 1; ; placed++ {
+		if placed > 1 { // it waits again
+			p.begun()
+			p.begun = in.config.Metrics.waits(p.function.GetName(), p.attempt == nil)
+		}
 		in.fetch(ctx, p)
 		bound := in.here(p)
 		var err error
@@ -99,6 +104,7 @@ func failedByItself(err error) bool {
 
 // bring takes the request to where it is bound.
 func (in *Ingress) bring(ctx context.Context, w http.ResponseWriter, r *http.Request, p *parked, bound *nodeapi.Bound) error {
+	p.bound = bound
 	trace.SpanFromContext(ctx).SetAttributes(tracing.FaaSColdStart.Bool(bound.GetCold()), tracing.Instance.String(bound.GetInstance()))
 	switch {
 	case bound.GetRelayAddress() != "":

@@ -19,6 +19,7 @@ func (in *Ingress) relay(ctx context.Context, w http.ResponseWriter, r *http.Req
 	if err := in.sized(ctx, p); err != nil {
 		return err
 	}
+	p.begun()
 	// Without headers it is the instance itself, whose node's daemon is away.
 	headers, explain := bound.GetRelayHeaders(), functionFailed
 	if len(headers) > 0 {

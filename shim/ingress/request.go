@@ -51,8 +51,12 @@ type parked struct {
 	caller   string           // the function that makes the request, if that is certain
 	attempt  *attempt.Attempt // nil: it is its turn
 	// tell has the daemon that handed the request over know how far it is.
-	tell  func(progress string)
+	tell func(progress string)
+	// begun says that the request waits on this node no longer: an instance gets it, or another node.
+	begun func()
 	began time.Time
+	// bound is where it was placed; nil: that was done elsewhere.
+	bound *nodeapi.Bound
 	// deadline is when placement, instance and input must be there.
 	deadline time.Time
 }
@@ -122,7 +126,7 @@ func (in *Ingress) serve(w http.ResponseWriter, r *http.Request, by entrance,
 		})
 	}
 	ended := time.Since(began)
-	p.count(func() { in.config.Metrics.observe(p.function.GetName(), ended, err) })
+	p.count(func() { in.config.Metrics.observe(ctx, p.function.GetName(), ended, err) })
 	if err != nil {
 		span.SetStatus(codes.Error, problem.Of(err).Title)
 		in.fail(w, r, p, err)
@@ -242,6 +246,8 @@ func (in *Ingress) hold(ctx context.Context, p *parked, answer func() error) err
 	defer in.config.ControlPlane.Hold(name, -1)
 	in.config.Metrics.parked.WithLabelValues(name).Inc()
 	defer in.config.Metrics.parked.WithLabelValues(name).Dec()
+	p.begun = in.config.Metrics.waits(name, p.attempt == nil)
+	defer func() { p.begun() }() // the last one: it may have been placed again
 	defer in.held.drop(p.id)
 	defer in.release(ctx, p)
 	defer in.forget(ctx, p)

@@ -76,8 +76,9 @@ type rig struct {
 	logs       *log
 	mesh       *mesh
 	deliveries *deliveries
-	blind      bool          // the store says nothing
-	source     source.Source // nil: store
+	blind      bool           // the store says nothing
+	busy       func() float64 // the processors
+	source     source.Source  // nil: store
 }
 
 // newRig returns a node whose instance is function. What every request leaves behind,
@@ -111,7 +112,8 @@ func newNodeNamed(t testing.TB, node string, peers http.RoundTripper) *rig {
 // sandboxes' files below state.
 func newNodeOver(t testing.TB, node string, peers http.RoundTripper, buf *buffer.Buffer, state string) *rig {
 	t.Helper()
-	r := &rig{store: &sourcetest.Memory{}, buffer: buf, registry: prometheus.NewRegistry(), functions: ingress.NewFunctions(),
+	r := &rig{busy: func() float64 { return 0 },
+		store: &sourcetest.Memory{}, buffer: buf, registry: prometheus.NewRegistry(), functions: ingress.NewFunctions(),
 		cp: &controlPlane{held: map[string]int32{}}, dir: filepath.Join(state, "input"), named: filepath.Join(state, "inputs"), outcomes: make(chan objects.Outcome, 2048), logs: &log{}, mesh: &mesh{}, deliveries: &deliveries{}}
 	if err := errors.Join(os.Mkdir(r.dir, 0o755), os.Mkdir(r.named, 0o755)); err != nil {
 		t.Fatal(err)
@@ -142,7 +144,8 @@ func newNodeOver(t testing.TB, node string, peers http.RoundTripper, buf *buffer
 		{Name: withBody, BodyInput: true, InputLimit: inputLimit, RequestTimeout: durationpb.New(soon), ReadyTimeout: durationpb.New(soon)},
 	})
 	r.Ingress = ingress.New(ingress.Config{Node: node, Functions: r.functions, ControlPlane: r.cp, Instances: r.instances, Objects: e, Peers: peers,
-		Mesh: r.mesh, Deliveries: r.deliveries, Metrics: ingress.NewMetrics(r.registry), Log: slog.New(slog.NewJSONHandler(r.logs, nil))})
+		Mesh: r.mesh, Deliveries: r.deliveries, Busy: func() float64 { return r.busy() },
+		Metrics: ingress.NewMetrics(r.registry), Log: slog.New(slog.NewJSONHandler(r.logs, nil))})
 	r.Hasten()
 	t.Cleanup(func() {
 		r.Close()

@@ -62,6 +62,7 @@ const (
 	EventRestarting = "ContainerdRestarting"
 	EventReady      = "HeadstartReady"
 	EventRemoved    = "HeadstartRemoved"
+	EventUnsuited   = "HeadstartUnsuited"
 )
 
 // Settings are the operator's.
@@ -114,8 +115,21 @@ func (i *Installer) open() (*change, error) {
 	return c, c.tidy()
 }
 
-// Install has the node run sandboxes of Headstart, and labels it when one has run.
-func (i *Installer) Install(ctx context.Context) (err error) {
+// Install has the node run sandboxes of Headstart, and labels it when one has run. A node that cannot have the runtime, which a
+// *layout.Unsuited says, stays as it is, without the label.
+func (i *Installer) Install(ctx context.Context) error {
+	err := i.install(ctx)
+	if unsuited, is := errors.AsType[*layout.Unsuited](err); is {
+		i.Node.Announce(ctx, EventUnsuited, unsuited.Error())
+		if err := i.Node.SetReady(ctx, false); err != nil {
+			return errors.Join(unsuited, err)
+		}
+		return unsuited
+	}
+	return err
+}
+
+func (i *Installer) install(ctx context.Context) (err error) {
 	unlock, err := i.lock(ctx)
 	if err != nil {
 		return err
@@ -139,7 +153,11 @@ func (i *Installer) Install(ctx context.Context) (err error) {
 		return err
 	}
 	if j == nil {
-		if c.journal, err = newJournal(i.Tree); err != nil {
+		c.journal, err = newJournal(i.Tree)
+		if errors.Is(err, unix.EROFS) { // and nothing has been changed; later it is a fault of the disk's
+			return &layout.Unsuited{Why: err.Error()}
+		}
+		if err != nil {
 			return err
 		}
 	}
@@ -176,7 +194,10 @@ func (i *Installer) Install(ctx context.Context) (err error) {
 func (i *Installer) plan(ctx context.Context, c *change) (*layout.Plan, Runtime, error) {
 	kind := i.Layout
 	if kind == "" {
-		var err error
+		err := layout.Suits(c.before())
+		if err != nil {
+			return nil, nil, err
+		}
 		if kind, err = layout.Detect(c.before()); err != nil {
 			return nil, nil, err
 		}

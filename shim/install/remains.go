@@ -25,7 +25,7 @@ const (
 var daemonFiles = []string{
 	daemonState + "/instances", daemonState + "/buffer", daemonState + "/buffer-2", daemonState + "/volumes",
 	daemonState + "/endpoints.pb", daemonState + "/endpoints.pb.new", daemonState + "/gateway-keys.json",
-	daemonState + "/s3-learned.json",
+	daemonState + "/s3-learned.json", daemonState + "/callers", daemonState + "/redis",
 	daemonRun + "/gateway", daemonRun + "/memory", daemonRun + "/node.sock", daemonRun + "/descriptors.sock",
 	daemonRun + "/endpoints.sock", daemonRun + "/streams.sock",
 }

@@ -10,6 +10,8 @@ import (
 
 	"context"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/headstart-mesh/headstart/shim/install"
 	"github.com/headstart-mesh/headstart/shim/install/layout"
 	"github.com/headstart-mesh/headstart/shim/install/tree"
@@ -44,6 +46,25 @@ func (r *rig) uninstall(t *testing.T) {
 	t.Helper()
 	if err := r.Uninstall(t.Context()); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// A node that cannot have the runtime stays as it is, and its label and an event say so.
+func TestAnUnsuitedNodeStaysAsItIs(t *testing.T) {
+	root := plant(t, "containerd-2-confd")
+	r := newRig(t, root, "shim")
+	r.write(t, "etc/os-release", "NAME=\"Talos\"\nID=talos\n")
+	before := snapshot(t, root)
+	r.node.ready = true // as an image of the node may have it
+	err := r.Install(t.Context())
+	if _, is := errors.AsType[*layout.Unsuited](err); !is {
+		t.Fatalf("got %v", err)
+	}
+	if d := cmp.Diff(before, snapshot(t, root)); d != "" {
+		t.Errorf("-before +after\n%s", d)
+	}
+	if d := cmp.Diff([]string{install.EventUnsuited}, r.node.events); r.node.ready || d != "" {
+		t.Errorf("the node is %+v: %s", r.node, d)
 	}
 }
 

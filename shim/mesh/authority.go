@@ -68,7 +68,7 @@ func (c *Client) call(ctx context.Context, roots *x509.CertPool, token, csr stri
 		return nil, err
 	}
 	// A connection per certificate: it is needed once in hours, with the roots of then.
-	conn, err := grpc.NewClient(c.cfg.Authority,
+	conn, err := grpc.NewClient(c.cfg.Authority, grpc.WithNoProxy(),
 		grpc.WithTransportCredentials(credentials.NewTLS(&tls.Config{MinVersion: tls.VersionTLS12, ServerName: host, RootCAs: roots})),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxAnswer)))
 	if err != nil {

@@ -5763,7 +5763,9 @@ type Store struct {
 	Fresh map[string]*durationpb.Duration `protobuf:"bytes,180,rep,name=fresh,proto3" json:"fresh,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	// How functions may write into those of the buckets of which the operator says it: through. An older daemon has no way
 	// to write.
-	Write         map[string]string `protobuf:"bytes,240,rep,name=write,proto3" json:"write,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	Write map[string]string `protobuf:"bytes,240,rep,name=write,proto3" json:"write,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	// With s3, in place of a secret: workload or anonymous. An older daemon takes it for a store whose secret cannot be read.
+	Credentials   string `protobuf:"bytes,250,opt,name=credentials,proto3" json:"credentials,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -5894,6 +5896,13 @@ func (x *Store) GetWrite() map[string]string {
 		return x.Write
 	}
 	return nil
+}
+
+func (x *Store) GetCredentials() string {
+	if x != nil {
+		return x.Credentials
+	}
+	return ""
 }
 
 // Destination is a server that the operator allows functions to be connected to before they start. It names a secret and
@@ -7974,7 +7983,7 @@ const file_node_proto_rawDesc = "" +
 	"\bduration\x18\x06 \x01(\v2\x19.google.protobuf.DurationR\bduration\x12:\n" +
 	"\vjitter_from\x18\a \x01(\v2\x19.google.protobuf.DurationR\n" +
 	"jitterFrom\x126\n" +
-	"\tjitter_to\x18\b \x01(\v2\x19.google.protobuf.DurationR\bjitterTo\"\xcf\x04\n" +
+	"\tjitter_to\x18\b \x01(\v2\x19.google.protobuf.DurationR\bjitterTo\"\xf2\x04\n" +
 	"\x05Store\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1a\n" +
 	"\bendpoint\x18\x02 \x01(\tR\bendpoint\x12\x16\n" +
@@ -7992,7 +8001,8 @@ const file_node_proto_rawDesc = "" +
 	"namespaces\x18\xaa\x01 \x03(\tR\n" +
 	"namespaces\x12:\n" +
 	"\x05fresh\x18\xb4\x01 \x03(\v2#.headstart.node.v1.Store.FreshEntryR\x05fresh\x12:\n" +
-	"\x05write\x18\xf0\x01 \x03(\v2#.headstart.node.v1.Store.WriteEntryR\x05write\x1aS\n" +
+	"\x05write\x18\xf0\x01 \x03(\v2#.headstart.node.v1.Store.WriteEntryR\x05write\x12!\n" +
+	"\vcredentials\x18\xfa\x01 \x01(\tR\vcredentials\x1aS\n" +
 	"\n" +
 	"FreshEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12/\n" +

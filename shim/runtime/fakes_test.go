@@ -203,13 +203,19 @@ type runc struct {
 	config  string // the bundle's at Create
 	input   string // what is mounted as the input there
 	options *anypb.Any
-	killing sync.Mutex // two may be killing at the same time
+	noting  sync.Mutex // a daemon may have a container killed while another call is at work
 	calls   []string
 	killed  chan *taskAPI.KillRequest // nil: nobody wants to know
 }
 
+func (r *runc) note(call string) {
+	r.noting.Lock()
+	defer r.noting.Unlock()
+	r.calls = append(r.calls, call)
+}
+
 func (r *runc) Create(_ context.Context, req *taskAPI.CreateTaskRequest) (*taskAPI.CreateTaskResponse, error) {
-	r.calls = append(r.calls, "create "+req.ID)
+	r.note("create " + req.ID)
 	config, err := os.ReadFile(filepath.Join(req.Bundle, "config.json"))
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return nil, fmt.Errorf("reading the bundle: %w", err)
@@ -226,23 +232,21 @@ func (r *runc) Kill(_ context.Context, req *taskAPI.KillRequest) (*emptypb.Empty
 	if r.killed != nil {
 		r.killed <- req
 	}
-	r.killing.Lock()
-	defer r.killing.Unlock()
-	r.calls = append(r.calls, fmt.Sprintf("signal %d to %s%s", req.Signal, req.ID, req.ExecID))
+	r.note(fmt.Sprintf("signal %d to %s%s", req.Signal, req.ID, req.ExecID))
 	return &emptypb.Empty{}, nil
 }
 
 func (r *runc) Start(_ context.Context, req *taskAPI.StartRequest) (*taskAPI.StartResponse, error) {
-	r.calls = append(r.calls, "start "+req.ID+req.ExecID)
+	r.note("start " + req.ID + req.ExecID)
 	return &taskAPI.StartResponse{Pid: 7}, nil
 }
 
 func (r *runc) Delete(_ context.Context, req *taskAPI.DeleteRequest) (*taskAPI.DeleteResponse, error) {
-	r.calls = append(r.calls, "delete "+req.ID)
+	r.note("delete " + req.ID)
 	return &taskAPI.DeleteResponse{Pid: 7}, nil
 }
 
 func (r *runc) Shutdown(context.Context, *taskAPI.ShutdownRequest) (*emptypb.Empty, error) {
-	r.calls = append(r.calls, "shutdown")
+	r.note("shutdown")
 	return &emptypb.Empty{}, nil
 }

@@ -28,8 +28,8 @@ type Containers interface {
 	// Create makes a container with its own network, and everything in it but the
 	// running program. On error nothing is left of it.
 	Create(ctx context.Context, s Spec) (Container, error)
-	// List returns the containers that run on this node, so that a restarted daemon
-	// can take them over, and removes what is half-made.
+	// List returns the containers of this node whose program was started, so that a restarted
+	// daemon can take them over, also those whose program has ended since; and removes what is half-made.
 	List(ctx context.Context) ([]Container, error)
 }
 

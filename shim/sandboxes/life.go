@@ -206,8 +206,7 @@ func (l *Local) fail(in *run, c Container, p *problem.Problem) {
 	settled := func() { in.failure = p }
 	if in.job { // nobody else waits, and its caller finds nothing left
 		l.settle(in, settled)
-		l.end(in, c, 0, p)
-		l.tell(in, status)
+		l.endJob(in, c, status, p)
 		return
 	}
 	l.report(status)
@@ -258,7 +257,17 @@ func (l *Local) finish(in *run, c Container, status *nodeapi.InstanceStatus) {
 	if status.ExitCode != 0 {
 		status.Reason, status.Field = reasonJobFailed, fieldContainer
 	}
-	l.end(in, c, 0, problem.InstanceGone())
+	l.endJob(in, c, status, problem.InstanceGone())
+}
+
+// endJob leaves nothing of a job, and tells how it ended. That is noted before: to remove a sandbox takes long enough for
+// the daemon to end, and the next one tells it then.
+func (l *Local) endJob(in *run, c Container, status *nodeapi.InstanceStatus, why *problem.Problem) {
+	ofItself := status.GetReason() != "" && !(status.GetPhase() == nodeapi.Phase_PHASE_FAILED && l.ctx.Err() != nil)
+	if ofItself { // and neither stopped, nor given up by a daemon that ends
+		l.noteEnd(in.id, status)
+	}
+	l.end(in, c, 0, why)
 	l.tell(in, status)
 }
 
@@ -290,6 +299,9 @@ func (l *Local) end(in *run, c Container, grace time.Duration, why *problem.Prob
 	}
 	if c != nil {
 		l.remove(c, grace)
+	}
+	if in.job && (l.ctx.Err() != nil || l.heard.Err() != nil) {
+		return // nobody hears of its end now: the next daemon tells it
 	}
 	if _, err := l.tree.remove(in.id); err != nil {
 		l.config.Log.Error("an instance has left files", "instance", in.id, "error", err)

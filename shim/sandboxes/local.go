@@ -12,6 +12,7 @@ import (
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/encoding/protojson"
 
 	"github.com/headstart-mesh/headstart/shim/nodeapi"
 )
@@ -22,6 +23,9 @@ const stopGrace = 2 * time.Second
 
 // metaName is a file with the meta of a sandbox that was ready.
 const metaName = "meta.json"
+
+// endedName is a file with how a job ended, an InstanceStatus in JSON, until nothing else is left of the job.
+const endedName = "ended.json"
 
 // meta is what a restarted daemon must know of a sandbox beyond what its container says. It is
 // written once the sandbox is ready, so without one it never was.
@@ -37,8 +41,9 @@ type meta struct {
 type Local struct {
 	*Set
 	containers Containers
-	// report tells the control plane of a change; it must not block.
+	// report tells the control plane of a change; it must not block. heard ends when nobody hears it any more.
 	report func(*nodeapi.InstanceStatus)
+	heard  context.Context
 
 	runs map[string]*run // by id, guarded by the set's mu
 	// ending are jobs of which nothing is left, until their end is told: a control plane takes a job for lost that a
@@ -65,7 +70,7 @@ type run struct {
 func (l *Local) closed(*instance, string) {}
 
 // OpenLocal returns the set with the sandboxes that run already. report may be called before
-// OpenLocal returns. The caller has to Close the set.
+// OpenLocal returns, and nobody hears it any more when ctx has ended. The caller has to Close the set.
 func OpenLocal(
 	ctx context.Context, c Config, containers Containers, report func(*nodeapi.InstanceStatus),
 ) (*Local, error) {
@@ -73,7 +78,7 @@ func OpenLocal(
 	if err != nil {
 		return nil, err
 	}
-	l := &Local{Set: s, containers: containers, report: report, runs: map[string]*run{}, ending: map[string]*run{}}
+	l := &Local{Set: s, containers: containers, report: report, heard: ctx, runs: map[string]*run{}, ending: map[string]*run{}}
 	s.runtime = l
 	if err := l.adopt(ctx); err != nil {
 		l.Close()
@@ -85,12 +90,20 @@ func OpenLocal(
 // adopt takes over what was ready before a restart, which counts as ready without
 // another probe, and removes the rest.
 func (l *Local) adopt(ctx context.Context) error {
-	running, err := l.containers.List(ctx)
+	started, err := l.containers.List(ctx)
 	if err != nil {
-		return fmt.Errorf("listing the sandboxes that run: %w", err)
+		return fmt.Errorf("listing the sandboxes of before: %w", err)
+	}
+	ended, err := l.ended()
+	if err != nil {
+		return err
 	}
 	adopted := map[*run]Container{}
-	for _, c := range running {
+	for _, c := range started {
+		if ended[c.ID()] != nil {
+			l.remove(c, 0)
+			continue
+		}
 		in, err := l.takeOver(c)
 		if err != nil {
 			l.config.Log.Warn("a sandbox of an earlier run is removed", "instance", c.ID(), "error", err)
@@ -105,6 +118,9 @@ func (l *Local) adopt(ctx context.Context) error {
 	if l.config.Volumes != nil {
 		l.config.Volumes.Sweep(l.tree.has)
 	}
+	for _, status := range ended {
+		l.report(status)
+	}
 	// Last: they report, and change the map.
 	for in, c := range adopted {
 		l.wg.Go(func() { l.watch(in, c) })
@@ -118,6 +134,9 @@ func (l *Local) takeOver(c Container) (*run, error) {
 	m, err := l.readMeta(c.ID())
 	if err != nil {
 		return nil, err
+	}
+	if !m.Job && isClosed(c.Exited()) {
+		return nil, errors.New("its program ended while no daemon was there")
 	}
 	if m.Closed {
 		return nil, errors.New("its program may be at work on a request before its turn, of which nobody knows any more")
@@ -138,6 +157,51 @@ func (l *Local) takeOver(c Container) (*run, error) {
 	in.at.Address, in.ready = netip.AddrPortFrom(c.Address(), uint16(m.Port)), true
 	l.serve(in.instance)
 	return in, nil
+}
+
+// ended are the jobs whose end an earlier daemon had no time to tell, by their ids.
+func (l *Local) ended() (map[string]*nodeapi.InstanceStatus, error) {
+	all, err := l.tree.list()
+	if err != nil {
+		return nil, err
+	}
+	ended := map[string]*nodeapi.InstanceStatus{}
+	for _, dir := range all {
+		b, err := l.tree.read(dir.Name(), endedName)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		var s nodeapi.InstanceStatus
+		if err == nil { // a later version's may have more in it
+			err = protojson.UnmarshalOptions{DiscardUnknown: true}.Unmarshal(b, &s)
+		}
+		if err != nil {
+			l.config.Log.Warn("how a job ended cannot be read", "instance", dir.Name(), "error", err)
+			continue
+		}
+		ended[s.GetId()] = &s
+	}
+	return ended, nil
+}
+
+// noteEnd notes how a job ended. Of one that never had a directory there is nothing that could outlive the daemon.
+func (l *Local) noteEnd(id string, ended *nodeapi.InstanceStatus) {
+	b, err := protojson.Marshal(ended)
+	if err == nil {
+		err = l.tree.write(id, endedName, b)
+	}
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		l.config.Log.Warn("how a job ended will not survive the daemon's restart", "instance", id, "error", err)
+	}
+}
+
+func isClosed(c <-chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	default:
+		return false
+	}
 }
 
 func (l *Local) readMeta(id string) (m meta, err error) {

@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"google.golang.org/grpc/codes"
@@ -25,6 +26,9 @@ type shimmed struct {
 	stage func(ctx context.Context, id string) error
 	// specs are of all sandboxes, by id.
 	specs map[string]sandboxes.Spec
+	// removing is closed when the first one is being removed, which takes until removed is, or as long as it may; nil: no
+	// time.
+	removing, removed chan struct{}
 }
 
 type jobSandbox struct {
@@ -51,12 +55,26 @@ func (sb jobSandbox) Start(ctx context.Context) error {
 	return sb.Container.Start(ctx)
 }
 
+func (sb jobSandbox) Remove(ctx context.Context, grace time.Duration) error {
+	if removing := sb.of.removing; removing != nil {
+		sb.of.removing = nil
+		close(removing)
+		select {
+		case <-sb.of.removed:
+		case <-ctx.Done():
+		}
+	}
+	return sb.Container.Remove(ctx, grace)
+}
+
 // jobRig is a rig whose set runs jobs.
 type jobRig struct {
 	*rig
 	jobs *jobs
 	node *shimmed
 	told chan *nodeapi.InstanceStatus
+	// unheard has nobody hear any more what is told.
+	unheard func()
 }
 
 func newJobRig(t *testing.T, fails error) *jobRig {
@@ -74,11 +92,13 @@ func newJobRig(t *testing.T, fails error) *jobRig {
 
 func (r *jobRig) openJobs(t *testing.T) {
 	t.Helper()
-	set, err := sandboxes.OpenLocal(t.Context(), r.configure, r.node, func(s *nodeapi.InstanceStatus) { r.told <- s })
+	ctx, unheard := context.WithCancel(t.Context())
+	t.Cleanup(unheard)
+	set, err := sandboxes.OpenLocal(ctx, r.configure, r.node, func(s *nodeapi.InstanceStatus) { r.told <- s })
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.set = set
+	r.set, r.unheard = set, unheard
 }
 
 func (r *jobRig) run(id string, change func(*nodeapi.Job), args ...string) {
@@ -208,6 +228,61 @@ func TestAJobOutlivesTheDaemon(t *testing.T) {
 	if s := r.over(t); s.GetReason() != "JobSucceeded" {
 		t.Errorf("it ended as %v", s)
 	}
+}
+
+// How a job ended is told by the next daemon if nobody hears its own.
+func TestAJobsEndOutlivesTheDaemon(t *testing.T) {
+	for name, end := range map[string]func(r *jobRig){
+		"it ends while no daemon is there": func(r *jobRig) {
+			r.set.Close()
+			r.rig.node.Exit("digest-1", 3)
+		},
+		"the daemon ends while it is removed": func(r *jobRig) {
+			removing := r.remove()
+			r.rig.node.Exit("digest-1", 3)
+			<-removing
+			r.set.Close()
+		},
+		"it is removed while the daemon ends": func(r *jobRig) {
+			removing := r.remove()
+			r.rig.node.Exit("digest-1", 3)
+			<-removing
+			r.unheard()
+			close(r.node.removed)
+			r.set.Close()
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newJobRig(t, nil)
+			r.run("digest-1", nil, r.serving()...)
+			for s := range r.told {
+				if s.GetPhase() == nodeapi.Phase_PHASE_READY {
+					break
+				}
+			}
+			end(r)
+			for len(r.told) > 0 {
+				<-r.told
+			}
+			r.jobs.known = nil // with its daemon
+			r.openJobs(t)
+			if s := r.over(t); s.GetReason() != "JobFailed" || s.GetExitCode() != 3 {
+				t.Errorf("it ended as %v", s)
+			}
+			r.set.Close()
+			r.openJobs(t)
+			if r.wantStatuses(); len(r.told) > 0 {
+				t.Errorf("told again: %v", <-r.told)
+			}
+		})
+	}
+}
+
+// remove has the next removal of a container take time, and returns what is closed when it begins.
+func (r *jobRig) remove() chan struct{} {
+	removing := make(chan struct{})
+	r.node.removing, r.node.removed = removing, make(chan struct{})
+	return removing
 }
 
 // One that is stopped has no reason of its own.

@@ -88,6 +88,40 @@ func TestRestartAfterAKill(t *testing.T) {
 	})
 }
 
+// An instance whose program ended while no daemon was there is no instance any more.
+func TestRestartRemovesWhatHasEnded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		r.start("one", r.serving()...)
+		r.ready("one")
+		synctest.Wait()
+		r.set.Close()
+		r.node.Exit("one", 1)
+		r.reported = nil
+		r.open()
+		r.wantReported()
+		r.wantNothing("one")
+	})
+}
+
+// How a job ended is no reason not to start, whatever is noted of it.
+func TestRestartWithANoteThatCannotBeRead(t *testing.T) {
+	r := newRig(t)
+	r.set.Close()
+	for name, text := range map[string]string{"torn": `{"id": "to`, "later": `{"id": "later", "reason": "JobFailed", "more": 1}`} {
+		if err := os.MkdirAll(filepath.Join(r.path, name), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(r.path, name, "ended.json"), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r.open()
+	r.wantReported(&nodeapi.InstanceStatus{Id: "later", Reason: "JobFailed"})
+	r.wantNothing("torn")
+	r.wantNothing("later")
+}
+
 // A daemon that was killed may leave anything half-made.
 func TestRestartRemovesTheRest(t *testing.T) {
 	outside := t.TempDir()

@@ -221,6 +221,9 @@ func (t *tree) directory(id, own string, may bool) (*os.Root, string, error) {
 
 // write notes something of a sandbox that has a directory.
 func (t *tree) write(id, file string, content []byte) error {
+	if err := checkName(id, idLimit); err != nil {
+		return err
+	}
 	if err := t.root.WriteFile(filepath.Join(nodeapi.SandboxDirectory(id), file), content, 0o600); err != nil {
 		return fmt.Errorf("noting something of a sandbox: %w", err)
 	}

@@ -129,3 +129,21 @@ func TestProblemsAreToldWhenTheyChange(t *testing.T) {
 		}
 	})
 }
+
+// A store that needs no secret is not said to lack one.
+func TestStoresWithoutASecretHaveNoProblem(t *testing.T) {
+	s, _ := newStores(t)
+	var all []*nodeapi.Store
+	for _, credentials := range []string{"workload", "anonymous"} {
+		c := edge("http://one.example:900")
+		c.Name, c.Secret, c.Credentials = credentials, "", credentials
+		all = append(all, c)
+	}
+	unknown := edge("http://one.example:900")
+	unknown.Secret, unknown.Credentials = "", "by-magic"
+	s.Set(append(all, unknown))
+	got := s.problems(t.Context()).GetProblems()
+	if len(got) != 1 || got[0].GetStore() != "edge" || !strings.Contains(got[0].GetMessage(), "by-magic") {
+		t.Errorf("problems are %v", got)
+	}
+}

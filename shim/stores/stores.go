@@ -14,6 +14,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/aws/aws-sdk-go-v2/aws"
 	goredis "github.com/redis/go-redis/v9"
 	"google.golang.org/protobuf/proto"
 
@@ -152,8 +153,12 @@ func (s *Stores) Rule(name, of string) objects.Rule {
 func newSource(c *nodeapi.Store, credentials func(context.Context) (secret.Secret, error)) (opened, error) {
 	switch c.GetKind() {
 	case "", source.SchemeS3: // a control plane of before knows no other
+		provider, err := s3Credentials(c, credentials)
+		if err != nil {
+			return nil, err
+		}
 		return s3.New(s3.Config{Store: c.GetName(), Endpoint: c.GetEndpoint(), Region: c.GetRegion(),
-			PathStyle: c.GetPathStyle(), Buckets: c.GetBuckets(), Credentials: credentials})
+			PathStyle: c.GetPathStyle(), Buckets: c.GetBuckets(), Credentials: provider})
 	case source.SchemeRedis:
 		return redis.New(redis.Config{Store: c.GetName(), Address: c.GetEndpoint(), TLS: c.GetTls(),
 			Database: int(c.GetDatabase()), Buckets: c.GetBuckets(), Credentials: credentials})
@@ -164,9 +169,26 @@ func newSource(c *nodeapi.Store, credentials func(context.Context) (secret.Secre
 	return nil, fmt.Errorf("its kind %.20q is none that this node knows", c.GetKind())
 }
 
+// s3Credentials are those of a store of S3.
+func s3Credentials(c *nodeapi.Store, read func(context.Context) (secret.Secret, error)) (aws.CredentialsProvider, error) {
+	switch c.GetCredentials() {
+	case "":
+		return s3.FromSecret(read), nil
+	case listed.CredentialsWorkload:
+		return s3.Workload(c.GetRegion()), nil
+	case listed.CredentialsAnonymous:
+		return s3.Anonymous(), nil
+	}
+	return nil, fmt.Errorf("its credentials %.20q are none that this node knows", c.GetCredentials())
+}
+
 // serverOf says in words what decides which server's objects a store has, and how far that is known.
 func serverOf(c *nodeapi.Store) string {
-	return fmt.Sprintf("%s %q %q %q %d %t %t", c.GetKind(), c.GetEndpoint(), c.GetRegion(), c.GetSecret(), c.GetDatabase(), c.GetTls(), c.GetPublicAddresses())
+	of := fmt.Sprintf("%s %q %q %q %d %t %t", c.GetKind(), c.GetEndpoint(), c.GetRegion(), c.GetSecret(), c.GetDatabase(), c.GetTls(), c.GetPublicAddresses())
+	if c.GetCredentials() != "" {
+		of += " " + c.GetCredentials()
+	}
+	return of // what a daemon of before has kept is still the store's
 }
 
 // loads read secrets of the kinds' own forms.
@@ -178,7 +200,7 @@ var loads = map[string]func(secrets *os.Root, name string) (secret.Secret, error
 // credentials returns what reads the store's secret, nil if it has none and needs none.
 func (s *Stores) credentials(c *nodeapi.Store) func(context.Context) (secret.Secret, error) {
 	load := loads[c.GetKind()]
-	needed := c.GetKind() == "" || c.GetKind() == source.SchemeS3
+	needed := (c.GetKind() == "" || c.GetKind() == source.SchemeS3) && c.GetCredentials() == ""
 	if load == nil || c.GetSecret() == "" && !needed {
 		return nil
 	}

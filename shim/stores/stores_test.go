@@ -233,7 +233,8 @@ func TestIdentityOfAStore(t *testing.T) {
 	for name, change := range map[string]func(*nodeapi.Store){
 		"as it was": func(*nodeapi.Store) {}, "endpoint": func(c *nodeapi.Store) { c.Endpoint += "1" },
 		"kind": func(c *nodeapi.Store) { c.Kind = "redis" }, "secret": func(c *nodeapi.Store) { c.Secret += "1" },
-		"tls": func(c *nodeapi.Store) { c.Tls = true }, "addresses": func(c *nodeapi.Store) { c.PublicAddresses = true },
+		"credentials": func(c *nodeapi.Store) { c.Credentials = "workload" },
+		"tls":         func(c *nodeapi.Store) { c.Tls = true }, "addresses": func(c *nodeapi.Store) { c.PublicAddresses = true },
 	} {
 		c := edge("http://one.example:900")
 		change(c)
@@ -241,5 +242,9 @@ func TestIdentityOfAStore(t *testing.T) {
 			t.Errorf("%s: the same as %s", name, other)
 		}
 		known[serverOf(c)] = name
+	}
+	// Nodes keep objects by it, and from one version to the next.
+	if got, want := serverOf(edge("http://one.example:900")), ` "http://one.example:900" "us-east-1" "edge" 0 false false`; got != want {
+		t.Errorf("a store of before is %s, not %s", got, want)
 	}
 }

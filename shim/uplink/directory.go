@@ -80,7 +80,7 @@ func (c *Names) Any() string { return c.whichever }
 
 // Dial implements Directory.
 func (c *Names) Dial(address string) (Conn, error) {
-	conn, err := grpc.NewClient("passthrough:///"+address, grpc.WithTransportCredentials(c.credentials),
+	conn, err := grpc.NewClient("passthrough:///"+address, grpc.WithNoProxy(), grpc.WithTransportCredentials(c.credentials),
 		grpc.WithInitialWindowSize(streamWindow), grpc.WithInitialConnWindowSize(streamWindow),
 		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: streamKeepalive, Timeout: streamKeepalive}),
 		grpc.WithConnectParams(grpc.ConnectParams{MinConnectTimeout: redialTimeout,

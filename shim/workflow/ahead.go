@@ -16,7 +16,6 @@ import (
 	"github.com/headstart-mesh/headstart/filters/filterapi"
 	"github.com/headstart-mesh/headstart/shim/attempt"
 	"github.com/headstart-mesh/headstart/shim/nodeapi"
-	"github.com/headstart-mesh/headstart/shim/workflow/journal"
 	"github.com/headstart-mesh/headstart/shim/workflow/lessons"
 	"github.com/headstart-mesh/headstart/shim/workflow/memo"
 	"github.com/headstart-mesh/headstart/shim/workflow/program"
@@ -39,6 +38,7 @@ type guess struct {
 	key    memo.Key
 	answer program.Answer
 	known  bool
+	doubt  float64 // which part of such guesses is wrong, until the call has answered
 }
 
 // guesses implements program.Guesses: with what attempts have answered, and else with what was answered to such requests before.
@@ -59,7 +59,7 @@ func (g guesses) Answer(step *program.Step) (program.Answer, bool) {
 	if w := g.early[step.ID]; w != nil && w.answer != nil && same(w.step, step) {
 		made.answer, made.known = *w.answer, true
 	} else if to := g.orOutside(g.function(step.Host), step); to.err == nil {
-		made.answer, made.known = g.owner.tables.Guess(to.of, key, time.Now())
+		made.answer, made.doubt, made.known = g.owner.tables.Guess(to.of, key, time.Now())
 	}
 	g.run.guesses[step.ID] = made
 	return made.answer, made.known
@@ -168,10 +168,9 @@ func (r *run) adopt(ctx context.Context) {
 				r.squash(w, squashedIdle)
 				continue
 			}
-			delete(r.early, step.ID)
-			r.under[step.ID], r.begun[step.ID], w.turn = w, true, time.Now()
+			r.inTurn(w)
 			if err != nil {
-				r.commitEffect(ctx, w)
+				r.commit(ctx, w)
 				continue
 			}
 			r.owner.config.Metrics.attempted(r.request.Workflow.GetName(), adopted)
@@ -183,44 +182,10 @@ func (r *run) adopt(ctx context.Context) {
 	}
 }
 
-// commitEffect has what an attempt has done to a store count: with its answer, if there is one and the run is noted. The run hears of it as of
-// an answer.
-func (r *run) commitEffect(ctx context.Context, w *work) {
-	w.committing = true
-	if r.notes != nil && w.answer != nil {
-		r.count(w)
-		return
-	}
-	r.report(ctx, func() came {
-		_, err := w.attempt.Commit(ctx, r.notes.beside(journal.Entry{}))
-		return came{work: w, of: committed, err: err}
-	})
-}
-
-// committed goes on with an attempt whose effect counts, or with none.
-func (r *run) committed(c came) *program.State {
-	w := c.work
-	w.committing = false
-	waited := r.under[w.step.ID] == w
-	switch {
-	case !waited:
-	case errors.Is(c.err, attempt.ErrFenced):
-		r.err = journal.ErrTakenOver
-	case errors.Is(c.err, attempt.ErrUnclear) && c.beside: // a request with the same key finds out
-		r.err = journal.Unavailable(c.err)
-	case errors.Is(c.err, attempt.ErrUnclear): // to do it again could have it done twice
-		w.answer, w.answered = &program.Answer{Err: attempt.ErrUnclear}, time.Now()
-	case c.err != nil:
-		delete(r.under, w.step.ID)
-		r.looked, waited = false, false
-		r.squash(w, squashedState)
-	default:
-		r.owner.config.Metrics.attempted(r.request.Workflow.GetName(), adopted)
-	}
-	if r.err == nil && waited && w.answer != nil {
-		return r.count(w)
-	}
-	return r.state
+// inTurn says that an attempt's turn has come.
+func (r *run) inTurn(w *work) {
+	delete(r.early, w.step.ID)
+	r.under[w.step.ID], r.begun[w.step.ID], w.turn = w, true, time.Now()
 }
 
 // learn feeds the tables with an answer that counts.
@@ -252,7 +217,8 @@ func (r *run) heard(w *work) {
 	if is && made.known && (w.answer.Err == nil || w.attempt == nil) { // else it lost its instance
 		r.guessed(w, right)
 	}
-	if right {
+	if made.doubt = 0; right {
+		r.guesses[w.step.ID] = made
 		return
 	}
 	r.guesses[w.step.ID] = guess{key: memo.KeyOf(w.step.Request), answer: *w.answer, known: w.answer.Err == nil}
@@ -310,8 +276,12 @@ func (r *run) keepAhead() {
 // runAhead has those calls be at work that the run is likely to come to, and no others. Those that are not at work get an instance, at
 // least.
 func (r *run) runAhead(ctx context.Context) {
-	wanted, depth := map[uint64]*program.Step{}, r.compiled.load.depth()
+	wanted, depth := map[uint64]*program.Step{}, r.compiled.load.depth(r.owner.busy())
+	before := slices.Clone(r.state.Open())
+	r.held = false
 	for _, step := range r.ahead {
+		sure := r.sure(step, before)
+		before = append(before, step)
 		if step.Host == "" {
 			continue
 		}
@@ -325,21 +295,36 @@ func (r *run) runAhead(ctx context.Context) {
 		}
 		may := to.f.GetRunsAhead() && !r.owner.revisions.isLate(to.of.Revision) && !to.f.TakesInput() // what a store has may be something else in its turn
 		r.speculates = r.speculates || may
-		if may && step.Request != nil && !step.Later && !r.failed[step.ID] && len(wanted) < depth {
+		w := r.early[step.ID]
+		switch may = may && step.Request != nil && !step.Later && !r.failed[step.ID]; {
+		case may && (w != nil && same(w.step, step) || sure >= memo.LeastRight && len(wanted) < depth): // what has begun goes on
 			wanted[step.ID] = step
+		case may && len(wanted) >= depth && depth < depthMost:
+			r.held = true
 		}
 	}
 	for id, w := range r.early {
-		if step := wanted[id]; step == nil || !same(w.step, step) {
+		if step := wanted[id]; !w.committing && (step == nil || !same(w.step, step)) {
 			r.squash(w, squashedWrong)
 		}
 	}
-	for id, step := range wanted {
-		if r.early[id] == nil && r.under[id] == nil {
+	for _, step := range r.ahead { // in the order of their turns
+		if id := step.ID; wanted[id] != nil && r.early[id] == nil && r.under[id] == nil {
 			r.early[id] = r.start(ctx, step, r.line.New(step.Task))
 		}
 	}
 	r.order()
+}
+
+// sure is how likely the run comes to a call, by those before it whose answers are guessed.
+func (r *run) sure(step *program.Step, before []*program.Step) float64 {
+	sure := 1.0
+	for _, b := range before {
+		if doubt := r.guesses[b.ID].doubt; doubt > 0 && !b.Beside(step) {
+			sure *= 1 - doubt
+		}
+	}
+	return sure
 }
 
 // order says in which order the turns of attempts come: first those whose turn has come, then as the run is likely to go on.
@@ -372,12 +357,14 @@ type load struct {
 const (
 	// loadWeight is how much one call counts: the last hundred or so are what there is now.
 	loadWeight = 1.0 / 64
+	// depthAgain is how often a run that goes less far ahead since the node is busy looks whether it still is.
+	depthAgain = 200 * time.Millisecond
 	// depthMost is how many calls run ahead of a run's own at most: the paper's longest workflows are no deeper in front of a wrong
 	// guess.
 	depthMost = 12
 )
 
-// depths are how many calls run ahead at a load (SpecFaaS, section VII).
+// depths are how many calls run ahead at a load (SpecFaaS, section VII): of the function's instances, or the node's processors.
 var depths = []struct {
 	load float64
 	most int
@@ -393,14 +380,28 @@ func (l *load) seen(all, turns int) {
 	l.share += loadWeight * (float64(turns)/float64(all) - l.share)
 }
 
-// depth is how many calls may run ahead.
-func (l *load) depth() int {
+// fullAt is how busy the processors are when there is nothing left of them: no call runs ahead then, since each takes from those in their turn.
+const fullAt = 0.95
+
+// depth is how many calls may run ahead, when such a part of the processors is busy.
+func (l *load) depth(busy float64) int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if busy >= fullAt {
+		return 0
+	}
 	for _, d := range depths {
-		if l.share >= d.load {
+		if max(l.share, busy) >= d.load {
 			return d.most
 		}
 	}
 	return depthMost
+}
+
+// busy is which part of the processors is.
+func (o *Owner) busy() float64 {
+	if o.config.Busy == nil {
+		return 0
+	}
+	return o.config.Busy()
 }

@@ -1,6 +1,7 @@
 package workflow_test
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -42,15 +43,21 @@ type ahead struct {
 	answers map[string]func(body string) string
 	// never are those that work in their turn only; loses tells of an attempt that it loses its instance.
 	never map[string]bool
+	paces map[string]time.Duration // of functions that work for longer
 	loses func() bool
 	// counts are those that answer how often they have worked, by a store. committing is called when an attempt's part of it is to count.
 	counts     map[string]bool
 	committing func() error
+	together   int // so many have counted in one step
 	// unread: what an attempt has read is not compared. unfenced: what it does counts at once. unasked: an attempt has another input than
 	// the run believes, as if that were not compared.
 	unread, unfenced, unasked bool
 
+	busy float64     // of the processors
+	full func() bool // they are, whatever busy is
+
 	redis *redis.Client // of records; nil: there is none
+	notes bool          // they are of the store that functions write
 	// fails says why a function cannot be asked.
 	fails func(name string) error
 
@@ -68,17 +75,49 @@ type count struct {
 	read int
 }
 
-func (c *count) Commit(context.Context, *attempt.Note) (noted bool, err error) {
+func (c *count) Commit(_ context.Context, notes []*attempt.Note, following []attempt.Effect) (counted int, noted bool, err error) {
 	if err := c.node.committing(); err != nil {
-		return false, err
+		return 0, false, err
+	}
+	if noted = notes[0] != nil && c.node.notes; noted && c.node.owner(notes[0]) != notes[0].Owner {
+		return 0, false, attempt.ErrFenced
+	}
+	if notes[0] != nil && !noted {
+		following = nil
 	}
 	c.node.mu.Lock()
 	defer c.node.mu.Unlock()
-	if !c.node.unread && c.node.store[c.name] != c.read {
-		return false, attempt.ErrSquashed
+	for _, e := range append([]attempt.Effect{c}, following...) {
+		c := e.(*count)
+		if !c.node.unread && c.node.store[c.name] != c.read {
+			break
+		}
+		c.node.store[c.name] = c.read + 1
+		if noted {
+			c.node.note(notes[counted])
+		}
+		counted++
 	}
-	c.node.store[c.name] = c.read + 1
-	return false, nil
+	if counted == 0 {
+		return 0, false, attempt.ErrSquashed
+	}
+	c.node.together = max(c.node.together, counted)
+	return counted, noted, nil
+}
+
+// owner is who has a note's run.
+func (n *ahead) owner(of *attempt.Note) string {
+	return n.redis.HGet(n.t.Context(), of.Record, "owner").Val()
+}
+
+// note writes one, if it says something.
+func (n *ahead) note(of *attempt.Note) {
+	if of.Field == "" {
+		return
+	}
+	if err := n.redis.HSet(n.t.Context(), of.Record, of.Field, of.Value).Err(); err != nil {
+		n.t.Error(err)
+	}
 }
 
 // early is the key of a request's attempt in its context.
@@ -101,6 +140,12 @@ func newAhead(t testing.TB, answers map[string]func(body string) string) *ahead 
 		loses: func() bool { return false }, committing: func() error { return nil }, fails: func(string) error { return nil }}
 	n.Owner = workflow.New(workflow.Config{Metrics: workflow.NewMetrics(prometheus.NewRegistry()),
 		Outside: func(string, *url.URL) (http.RoundTripper, string) { return nil, "" },
+		Busy: func() float64 {
+			if n.full != nil && n.full() {
+				return 1
+			}
+			return n.busy
+		},
 		Event: func(e *nodeapi.Event) {
 			n.mu.Lock()
 			defer n.mu.Unlock()
@@ -142,7 +187,7 @@ func (n *ahead) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		answer = fmt.Sprintf(`{"n":%d,"of":%q}`, n.worked(r.Context(), name), name)
 	}
 	select {
-	case <-time.After(pace):
+	case <-time.After(cmp.Or(n.paces[name], pace)):
 	case <-r.Context().Done():
 		return
 	}
@@ -175,6 +220,7 @@ func (n *ahead) ahead(a *attempt.Attempt, r *http.Request, keep calls.Keep) call
 	}
 	select {
 	case answer := <-done:
+		a.Answered()
 		return answer
 	case <-a.Squashed():
 	case <-r.Context().Done():
@@ -258,6 +304,105 @@ func TestRunsAhead(t *testing.T) {
 	}
 }
 
+// The busier the processors are, the fewer calls begin before their turn.
+func TestBusyProcessors(t *testing.T) {
+	answers := map[string]func(string) string{}
+	var tasks []*nodeapi.Task
+	for i := range 14 {
+		name := string(rune('a' + i))
+		answers[name], tasks = adds(name), append(tasks, task(name))
+	}
+	for _, c := range []struct {
+		busy  float64
+		ahead int
+	}{{0, 12}, {0.59, 12}, {0.6, 6}, {0.7, 5}, {0.8, 4}, {0.94, 4}, {0.95, 0}, {1, 0}} {
+		synctest.Test(t, func(t *testing.T) {
+			n := newAhead(t, answers)
+			n.run(of(tasks...), "1")
+			began, at := time.Now(), 0
+			var mu sync.Mutex
+			n.busy, n.fails = c.busy, func(string) error {
+				mu.Lock()
+				defer mu.Unlock()
+				if time.Since(began) < pace {
+					at++
+				}
+				return nil
+			}
+			if n.run(of(tasks...), "1"); at != 1+c.ahead {
+				t.Errorf("at %.2f, %d calls begin at once, want %d", c.busy, at, 1+c.ahead)
+			}
+		})
+	}
+}
+
+// What has begun before its turn goes on when the processors become busy, and what was held back begins when they are free again.
+func TestProcessorsThatBecomeBusy(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		answers := map[string]func(string) string{}
+		var tasks []*nodeapi.Task
+		for _, name := range []string{"a", "b", "c", "d"} {
+			answers[name], tasks = adds(name), append(tasks, task(name))
+		}
+		n := newAhead(t, answers)
+		n.paces = map[string]time.Duration{"b": 3 * time.Second, "c": 3 * time.Second}
+		n.run(of(tasks...), "1")
+		var busy atomic.Bool
+		n.full = busy.Load
+		busier := time.AfterFunc(pace/2, func() { busy.Store(true) })
+		defer busier.Stop()
+		n.began = nil
+		if _, took := n.run(of(tasks...), "1"); took != 3*time.Second || len(n.began) != 4 {
+			t.Errorf("when they become busy, it takes %s, and %q is asked", took, n.began)
+		}
+		freed := time.AfterFunc(time.Second, func() { busy.Store(false) })
+		defer freed.Stop()
+		n.paces["a"] = 3 * time.Second
+		if _, took := n.run(of(tasks...), "1"); took < 4*time.Second || took > 4*time.Second+time.Second/2 {
+			t.Errorf("when they are free after a second, it takes %s", took)
+		}
+	})
+}
+
+// Of branches none waits for what the others answer, however doubtful that is.
+func TestDoubtsOfBranches(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var mu sync.Mutex
+		var run atomic.Int32
+		early := map[string]int{}
+		began, answers := time.Now(), map[string]func(string) string{"x": adds("x")}
+		branches := make([]*nodeapi.Task, 4)
+		for i, name := range []string{"a", "b", "c", "d"} {
+			answers[name] = func(string) string { return fmt.Sprint(run.Load() / 2 % 2) } // it says the same twice, and something else then
+			branches[i] = task(name)
+			branches[i].Path = "/do/all/fork/branches/" + name
+		}
+		n := newAhead(t, answers)
+		n.fails = func(name string) error {
+			mu.Lock()
+			defer mu.Unlock()
+			if time.Since(began) < pace {
+				early[name]++
+			}
+			return nil
+		}
+		all := &nodeapi.Task{Name: "all", Path: "/do/all", InputFrom: "1", Kind: &nodeapi.Task_Fork{Fork: &nodeapi.Fork{Branches: branches}}}
+		f := of(task("x"), all)
+		const runs = 60
+		for i := range runs {
+			if i == runs/2 {
+				clear(early)
+			}
+			began = time.Now()
+			run.Store(int32(i))
+			n.run(f, "1")
+		}
+		if early["a"] != runs/2 || early["d"] != runs/2 {
+			t.Errorf("before x has answered, there begin %v in %d runs", early, runs/2)
+		}
+	})
+}
+
 // A function whose program works on when it has answered works in its turn from then on, until it is another one.
 func TestAFunctionThatWorksOn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -334,6 +479,38 @@ func TestASwitchIsGuessed(t *testing.T) {
 		// The first rows are guessed from, which is wrong; the guessed way is right all the same, but for the last.
 		if took[0] != 2 || slices.ContainsFunc(took[1:9], func(d time.Duration) bool { return d != 1 }) || took[9] != 2 {
 			t.Errorf("they take %d", took)
+		}
+	})
+}
+
+// What depends on one guess that is wrong every other time works before its turn, and what depends on two of them does not.
+func TestDoubts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var mu sync.Mutex
+		began, early := time.Now(), map[string]int{}
+		n := newAhead(t, map[string]func(string) string{"b": adds("b"), "d": adds("d"), "e": adds("e")})
+		f := of(task("a"), task("b"), task("c"), task("d"), task("e"))
+		n.fails = func(name string) error {
+			mu.Lock()
+			defer mu.Unlock()
+			if time.Since(began) < pace {
+				early[name]++
+			}
+			return nil
+		}
+		const runs = 100
+		for i := range runs {
+			if i == runs/2 { // the node knows by now what to think of them
+				clear(early)
+			}
+			began = time.Now()
+			// Each says the same twice, and something else then; c for each answer of a.
+			n.answers["a"] = func(string) string { return fmt.Sprint(i / 2 % 2) }
+			n.answers["c"] = func(string) string { return fmt.Sprint(i / 4 % 2) }
+			n.run(f, "1")
+		}
+		if early["b"] != runs/2 || early["c"] != runs/2 || early["d"] != 0 || early["e"] != 0 {
+			t.Errorf("before a has answered, there begin %v in %d runs", early, runs/2)
 		}
 	})
 }
@@ -433,6 +610,46 @@ func compare(t *testing.T, seed uint64, leaveOut func(*ahead)) (wrong string) {
 		}
 	}
 	return ""
+}
+
+// Calls that have answered before their turns count in one step, as far as what they have done elsewhere does.
+func TestNeighboursCountTogether(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newAhead(t, map[string]func(string) string{"a": adds("a"), "b": adds("b"), "c": adds("c"), "d": adds("d")})
+		n.paces = map[string]time.Duration{"a": 2 * pace}
+		tasks := []*nodeapi.Task{task("a")}
+		for _, name := range []string{"b", "c", "d"} {
+			n.counts[name] = true
+			one := task(name)
+			one.InputFrom = "$workflow.input"
+			tasks = append(tasks, one)
+		}
+		f, steps := of(tasks...), 0
+		runs := func(when string, committing func() error, want string, takes time.Duration, together, inSteps int) {
+			t.Helper()
+			steps, n.together = 0, 0
+			n.committing = func() error { steps++; return committing() }
+			if got, took := n.run(f, "1"); got != want || took != takes || steps != inSteps || n.together != together {
+				t.Errorf("%s: %s after %s, with %d in one of %d steps", when, got, took, n.together, steps)
+			}
+		}
+		runs("at first", func() error { return nil }, `{"n":0,"of":"d"}`, 2*pace, 3, 1)
+		runs("when somebody else has changed what d has read", func() error {
+			if steps == 1 {
+				n.store["d"]++
+			}
+			return nil
+		}, `{"n":2,"of":"d"}`, 3*pace, 2, 2)
+		runs("then", func() error { return nil }, `{"n":3,"of":"d"}`, 2*pace, 3, 1)
+
+		n.committing = func() error { return attempt.ErrUnclear }
+		caught := of(&nodeapi.Task{Name: "try", Path: "/do/try", Kind: &nodeapi.Task_Try{Try: &nodeapi.Try{Tasks: tasks, Catches: true}}})
+		w := httptest.NewRecorder()
+		err := n.serve(w, httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/", strings.NewReader("1")), caught)
+		if p := problem.Of(err); p.Title != "StateUnclear" || !strings.Contains(p.Detail, "/do/b: ") {
+			t.Errorf("if nobody knows which of them count, there is %d %s, %v", w.Code, w.Body, err)
+		}
+	})
 }
 
 // If nobody knows whether an attempt's part of a store counts, the run does not do it again.

@@ -24,10 +24,7 @@ const headerKey = "Idempotency-Key"
 // notes are what a run has noted, in the order in which it goes on: another node that reads them goes on in the same way.
 type notes struct {
 	*journal.Journal
-	destination string  // that the record is in
-	waiting     []*work // whose answers are to be noted
-	noting      *work   // the one whose answer is about to be, as that entry
-	entry       journal.Entry
+	destination string    // that the record is in
 	latest      time.Time // when the last answer has counted
 }
 
@@ -96,9 +93,6 @@ func (r *run) awaits(id uint64) bool {
 	return slices.ContainsFunc(r.state.Open(), func(s *program.Step) bool { return s.ID == id && s.Request != nil })
 }
 
-// busy tells whether the run has to wait for a note.
-func (n *notes) busy() bool { return n != nil && n.noting != nil }
-
 // beside is an entry as it is written with an attempt's effect.
 func (n *notes) beside(e journal.Entry) *attempt.Note {
 	if n == nil {
@@ -107,8 +101,16 @@ func (n *notes) beside(e journal.Entry) *attempt.Note {
 	return n.Beside(n.destination, e)
 }
 
-// next tells whether there is an answer to be noted now.
-func (n *notes) next() bool { return n != nil && n.noting == nil && len(n.waiting) > 0 }
+// entry is what a call has answered as it is noted, behind other entries, and as it is read.
+func (n *notes) entry(w *work, behind []journal.Entry) (e journal.Entry, err error) {
+	if n == nil {
+		return e, nil
+	}
+	if e, err = n.Entry(journal.Call{ID: w.step.ID, At: n.latest, Answer: *w.answer}, behind...); err == nil {
+		*w.answer = e.Call.Answer
+	}
+	return e, err
+}
 
 // clock is the time by which the run goes on: never before what was noted last, since nodes have clocks of their own, and as it is read.
 func (n *notes) clock() time.Time {
@@ -116,64 +118,6 @@ func (n *notes) clock() time.Time {
 		n.latest = now
 	}
 	return n.latest
-}
-
-// noteNext has the next answer noted, or goes on with what is due by then.
-func (r *run) noteNext(ctx context.Context) *program.State {
-	n := r.notes
-	if at := r.state.Deadline(); !at.IsZero() && !at.After(n.clock()) {
-		return r.elapse()
-	}
-	w := n.waiting[0]
-	n.waiting = n.waiting[1:]
-	if r.under[w.step.ID] != w || !r.awaits(w.step.ID) {
-		w.squash()
-		return r.state
-	}
-	if r.err = r.note(ctx, w); r.err != nil {
-		w.squash()
-	}
-	return r.state
-}
-
-// note has an answer noted, in one step with what an attempt has done to the same store.
-func (r *run) note(ctx context.Context, w *work) error {
-	n := r.notes
-	entry, err := n.Entry(journal.Call{ID: w.step.ID, At: n.latest, Answer: *w.answer})
-	if err != nil {
-		return err
-	}
-	*w.answer = entry.Call.Answer // as it is read
-	n.noting, n.entry = w, entry
-	effect := w.committing
-	r.report(ctx, func() came {
-		c := came{work: w, of: noted}
-		if effect {
-			if c.beside, c.err = w.attempt.Commit(ctx, n.beside(entry)); c.err != nil {
-				c.of = committed
-				return c
-			}
-		}
-		if !c.beside {
-			c.err = n.Note(ctx, entry)
-		}
-		return c
-	})
-	return nil
-}
-
-// noted goes on with an answer that is in the record, or may be.
-func (r *run) noted(c came) *program.State {
-	if c.err != nil {
-		r.err = c.err
-		return r.state
-	}
-	if c.work.committing {
-		c.work.committing = false
-		r.owner.config.Metrics.attempted(r.request.Workflow.GetName(), adopted)
-	}
-	r.notes.Wrote(r.notes.entry)
-	return r.commit(c.work, r.notes.entry.Call.At)
 }
 
 // owns fails when another node may have the run.

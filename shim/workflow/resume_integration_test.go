@@ -19,6 +19,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"google.golang.org/protobuf/types/known/durationpb"
 
+	"github.com/headstart-mesh/headstart/shim/attempt"
 	"github.com/headstart-mesh/headstart/shim/nodeapi"
 	"github.com/headstart-mesh/headstart/shim/problem"
 	"github.com/headstart-mesh/headstart/shim/redistest"
@@ -253,7 +254,7 @@ func TestTheOrderIsKept(t *testing.T) {
 	}
 	a, b := nodes(t, answers)
 	for _, n := range []*ahead{a, b} {
-		n.counts["a"], n.counts["b"] = true, true
+		n.counts["a"], n.counts["b"], n.notes = true, true, true
 	}
 	lost := 0
 	for seed := range uint64(80) {
@@ -322,6 +323,71 @@ func TestBranchesThatCompete(t *testing.T) {
 	}
 }
 
+// What several calls have answered and done counts in one step, with all their notes: another node asks none of them again.
+func TestWhatCountsTogetherIsNoted(t *testing.T) {
+	answers := map[string]func(string) string{}
+	var tasks []*nodeapi.Task
+	for _, name := range []string{"a", "b", "c", "d", "e"} {
+		answers[name] = adds(name)
+		one := task(name)
+		if name != "e" {
+			one.InputFrom = "$workflow.input"
+		}
+		tasks = append(tasks, one)
+	}
+	a, b := nodes(t, answers)
+	a.notes, a.paces, a.never["e"], b.never["e"] = true, map[string]time.Duration{"a": 5 * pace}, true, true
+	for _, name := range []string{"b", "c", "d"} {
+		a.counts[name] = true
+	}
+	a.fails = func(name string) error {
+		if name != "e" {
+			return nil
+		}
+		return problem.New(http.StatusServiceUnavailable, problem.ReasonDaemonStopping, "", "it is being stopped")
+	}
+	for n := 0; n < 20 && a.together < 3; n++ { // the three have answered before a, as a rule
+		key := fmt.Sprint(n)
+		a.began, b.began = nil, nil
+		if w, err := keyed(t.Context(), a, noting(tasks...), key, "1"); problem.ReasonOf(err) != problem.ReasonDaemonStopping {
+			t.Fatalf("%d %s, %v", w.Code, w.Body, err)
+		}
+		a.wantSettled()
+		w, err := keyed(t.Context(), b, noting(tasks...), key, "1")
+		if want := fmt.Sprintf(`[{"n":%d,"of":"d"},"e"]`, n); err != nil || strings.TrimSpace(w.Body.String()) != want {
+			t.Errorf("%d %s, %v, want %s", w.Code, w.Body, err, want)
+		}
+		if len(a.began) != 5 || len(b.began) != 1 {
+			t.Errorf("%q is asked, and then %q", a.began, b.began)
+		}
+	}
+	if a.together < 3 {
+		t.Errorf("%d have counted in one step", a.together)
+	}
+}
+
+// If nobody knows whether what a call has done in another store counts, the call's answer says so, and is noted: it is not made again.
+func TestAnUnclearEffectIsNoted(t *testing.T) {
+	a, b := nodes(t, map[string]func(string) string{"a": adds("a"), "b": adds("b"), "c": adds("c")})
+	a.paces = map[string]time.Duration{"a": 5 * pace}
+	tasks := []*nodeapi.Task{task("a")}
+	for _, name := range []string{"b", "c"} {
+		one := task(name)
+		one.InputFrom = "$workflow.input"
+		tasks = append(tasks, one)
+		a.counts[name] = true
+	}
+	a.committing = func() error { return attempt.ErrUnclear }
+	w, err := keyed(t.Context(), a, noting(tasks...), "k", "1")
+	if err != nil || !strings.Contains(w.Body.String(), "StateUnclear") {
+		t.Errorf("%d %s, %v", w.Code, w.Body, err)
+	}
+	again, err := keyed(t.Context(), b, noting(tasks...), "k", "1")
+	if err != nil || again.Body.String() != w.Body.String() || len(b.began) > 0 {
+		t.Errorf("the other node answers %d %s, %v, and asks %q", again.Code, again.Body, err, b.began)
+	}
+}
+
 // timed are tasks whose order, and whose timeouts, decide what comes of them.
 func timed(r *rand.Rand, path string, n, deep int) (tasks []*nodeapi.Task) {
 	for i := range n {
@@ -342,6 +408,9 @@ func timed(r *rand.Rand, path string, n, deep int) (tasks []*nodeapi.Task) {
 		default:
 			c := task(string(rune('a' + r.IntN(4))))
 			c.Name, c.Path = one.Name, one.Path
+			if r.IntN(2) == 0 { // all that run ahead may have answered when their turn comes
+				c.InputFrom = "$workflow.input"
+			}
 			one = c
 		}
 		tasks = append(tasks, one)

@@ -44,6 +44,7 @@ type run struct {
 	ahead                    []*program.Step
 	looked, full, speculates bool
 	choices                  int
+	held                     bool // some of them do not work, since the node is busy
 
 	line    *attempt.Line
 	calls   sync.WaitGroup
@@ -55,6 +56,10 @@ type run struct {
 	notes *notes // nil: what the run has come to is noted nowhere
 	err   error  // why the run does not go on
 
+	waiting  []*work     // whose answers are to be noted
+	settling *settlement // what is about to count before anything else does; nil: nothing is
+	apart    bool        // what functions do elsewhere does not count together with notes
+
 	path  []*nodeapi.RunStep // calls whose answers count
 	saved time.Duration      // by those that began before their turn
 }
@@ -65,9 +70,10 @@ type came struct {
 	of     news
 	at     time.Time
 	answer program.Answer
-	// beside: the answer is in the run's record together with the effect, or may be.
-	beside bool
-	err    error
+	// noted: the effect was to count together with a note in its store.
+	noted   bool
+	err     error
+	settled *settlement
 }
 
 // news are what there is to hear of a call.
@@ -76,7 +82,7 @@ type news int
 const (
 	answered  news = iota
 	committed      // what an attempt has done elsewhere counts, or does not
-	noted          // the answer is in the run's record, or is not
+	settled        // answers count, or do not
 )
 
 func newRun(o *Owner, c compiled, q Request) *run {
@@ -151,7 +157,7 @@ func (r *run) finish(ctx context.Context, input any, of journal.Run) (any, *prog
 		if err = r.begin(ctx); err != nil { // before anything else: it waits for nothing but this
 			break
 		}
-		if r.notes.next() {
+		if r.settling == nil && len(r.waiting) > 0 {
 			err = r.turn(ctx, func() *program.State { return r.noteNext(ctx) })
 			continue
 		}
@@ -159,15 +165,20 @@ func (r *run) finish(ctx context.Context, input any, of journal.Run) (any, *prog
 			break
 		}
 		var elapsed <-chan time.Time
-		if at := r.state.Deadline(); !at.IsZero() && !r.notes.busy() { // what is noted comes first
+		if at := r.state.Deadline(); !at.IsZero() && r.settling == nil { // what is about to count comes first
 			timer.Reset(time.Until(at))
 			elapsed = timer.C
+		}
+		var freed <-chan time.Time
+		if r.held {
+			freed = time.After(depthAgain)
 		}
 		select {
 		case c := <-r.answers:
 			err = r.turn(ctx, func() *program.State { return r.came(ctx, c) })
 		case <-elapsed:
 			err = r.turn(ctx, r.elapse)
+		case <-freed:
 		case <-ctx.Done():
 			err = context.Cause(ctx)
 		}
@@ -205,8 +216,10 @@ func (r *run) came(ctx context.Context, c came) *program.State {
 	w := c.work
 	r.heardAt = c.at
 	switch c.of {
-	case committed, noted:
-		return r.counted(c)
+	case committed:
+		return r.committed(c)
+	case settled:
+		return r.settled(c.settled)
 	}
 	if w.answer != nil { // it was given up when its effect was lost sight of
 		return r.state
@@ -228,17 +241,6 @@ func (r *run) came(ctx context.Context, c came) *program.State {
 	return r.state
 }
 
-// counted goes on with what has been made to count.
-func (r *run) counted(c came) *program.State {
-	if r.notes != nil && r.notes.noting == c.work {
-		r.notes.noting = nil
-	}
-	if c.of == noted {
-		return r.noted(c)
-	}
-	return r.committed(c)
-}
-
 // elapse goes on with what was to happen until now. With notes it is one thing at its own time, as another node has it that reads them.
 func (r *run) elapse() *program.State {
 	r.looked, r.heardAt = false, time.Now()
@@ -253,28 +255,26 @@ func (r *run) elapse() *program.State {
 
 // count has the answer of a call count whose turn it is: once it is noted, if the run is.
 func (r *run) count(w *work) *program.State {
-	if r.notes == nil {
-		return r.commit(w, time.Now())
+	if r.notes != nil {
+		r.waiting = append(r.waiting, w)
+		return r.state
 	}
-	r.notes.waiting = append(r.notes.waiting, w)
-	return r.state
+	defer r.counted(w)
+	return r.state.Answer(w.step.ID, *w.answer, time.Now())
 }
 
-// commit goes on with the answer of a call that counts.
-func (r *run) commit(w *work, at time.Time) *program.State {
+// counted is done with a call whose answer counts.
+func (r *run) counted(w *work) {
 	delete(r.under, w.step.ID)
 	delete(r.guesses, w.step.ID)
 	r.learn(w)
 	r.commits(w)
-	defer w.drop()
-	return r.state.Answer(w.step.ID, *w.answer, at)
+	w.drop()
 }
 
 func (r *run) dropAll() {
-	if r.notes != nil {
-		for _, w := range r.notes.waiting {
-			w.squash()
-		}
+	for _, w := range r.waiting {
+		w.squash()
 	}
 	for _, w := range r.under {
 		w.drop()

@@ -43,6 +43,8 @@ type Config struct {
 	Outside func(namespace string, u *url.URL) (http.RoundTripper, string)
 	// Store returns what asks the Redis of a destination for a workflow, or a *problem.Problem.
 	Store func(workflow, destination string) (*redis.Client, error)
+	// Busy is which part of the node's processors is taken, 0 to 1; nil: nobody knows.
+	Busy func() float64
 	// Event tells the operator.
 	Event   func(*nodeapi.Event)
 	Metrics *Metrics

@@ -106,7 +106,7 @@ func sourceAt(address, dir string) (*s3.Source, error) {
 		return nil, err
 	}
 	return s3.New(s3.Config{Store: "s", Endpoint: "http://" + address, Region: "us-east-1", PathStyle: true,
-		Buckets: tenants, Credentials: func(context.Context) (secret.Secret, error) { return s3.LoadCredentials(root, "key") }})
+		Buckets: tenants, Credentials: s3.FromSecret(func(context.Context) (secret.Secret, error) { return s3.LoadCredentials(root, "key") })})
 }
 
 // hasty is a store some of whose answers nobody waits for: what has become of such a request nobody knows.

@@ -18,6 +18,10 @@ var (
 	Budgets      = schema.GroupVersionResource{Group: "policy", Version: "v1", Resource: "poddisruptionbudgets"}
 	Jobs         = schema.GroupVersionResource{Group: "batch", Version: "v1", Resource: "jobs"}
 
+	NetworkPolicies = schema.GroupVersionResource{Group: "networking.k8s.io", Version: "v1", Resource: "networkpolicies"}
+	PodMonitors     = schema.GroupVersionResource{Group: "monitoring.coreos.com", Version: "v1", Resource: "podmonitors"}
+	Alerts          = schema.GroupVersionResource{Group: "monitoring.coreos.com", Version: "v1", Resource: "prometheusrules"}
+
 	Roles               = rbac("roles")
 	RoleBindings        = rbac("rolebindings")
 	ClusterRoles        = rbac("clusterroles")

@@ -11,7 +11,6 @@ import (
 
 	"github.com/cenkalti/backoff/v5"
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/collectors"
 	"golang.org/x/sync/errgroup"
 	"google.golang.org/grpc"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -27,6 +26,7 @@ import (
 	"github.com/headstart-mesh/headstart/control-plane/xds"
 	"github.com/headstart-mesh/headstart/shim/nodeapi"
 	"github.com/headstart-mesh/headstart/shim/nodeapi/destinations"
+	"github.com/headstart-mesh/headstart/shim/nodeapi/metrics"
 	"github.com/headstart-mesh/headstart/shim/nodeapi/serve"
 	"github.com/headstart-mesh/headstart/shim/nodeapi/stores"
 	"github.com/headstart-mesh/headstart/shim/nodeapi/tracing"
@@ -46,8 +46,7 @@ func runKubernetes(ctx context.Context, c config) (err error) {
 	if err != nil {
 		return err
 	}
-	registry := prometheus.NewRegistry()
-	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	registry := metrics.NewRegistry()
 	allowed, err := c.allowedStores()
 	if err != nil {
 		return err
@@ -94,10 +93,12 @@ func runKubernetes(ctx context.Context, c config) (err error) {
 	}
 	turn := lease.New(clients.Kubernetes, c.namespace, name, log)
 	registry.MustRegister(inCharge(turn))
-	cp := coordinator.NewCluster(clients, coordinator.ClusterConfig{InCharge: turn.Held, Namespaces: c.functionNamespaces,
+	cp := coordinator.NewCluster(clients, coordinator.ClusterConfig{Namespace: c.namespace, InCharge: turn.Held, Namespaces: c.functionNamespaces,
 		FunctionsPerNamespace: c.functionsPerNamespace, LabelNodes: c.labelNodes,
 		Mesh: istio.NewWriter(meshObjects, istio.Config{RootNamespace: c.istioRoot, Revision: c.istioRevision}, log)},
 		coordinator.Parts{Stores: allowed, Destinations: reachable, Traces: traces, Key: key, Metrics: registry, Log: log})
+
+	registry.MustRegister(drifted(cp.Platform))
 
 	// A state that is not known yet is told to nobody: hot functions would look cold.
 	g.Go(func() error { cp.Platform.Run(ctx); return nil })
@@ -139,6 +140,13 @@ func inCharge(turn *lease.Lease) prometheus.Collector {
 		}
 		return 0
 	})
+}
+
+// drifted tells how many nodes have lost what the installer has put there.
+func drifted(p *kube.Platform) prometheus.Collector {
+	return prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "headstart_nodes_drifted", Help: "Nodes whose container runtime has lost the runtime headstart since it was installed."},
+		func() float64 { return float64(p.Drifted()) })
 }
 
 // ownName is the pod's, if nobody says otherwise: a process that follows another in it goes on

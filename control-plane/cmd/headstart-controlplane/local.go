@@ -9,8 +9,6 @@ import (
 	"os"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/collectors"
 	collectorpb "go.opentelemetry.io/proto/otlp/collector/trace/v1"
 	"golang.org/x/sync/errgroup"
 	"google.golang.org/grpc"
@@ -25,6 +23,7 @@ import (
 	"github.com/headstart-mesh/headstart/control-plane/xds"
 	"github.com/headstart-mesh/headstart/shim/nodeapi"
 	"github.com/headstart-mesh/headstart/shim/nodeapi/destinations"
+	"github.com/headstart-mesh/headstart/shim/nodeapi/metrics"
 	"github.com/headstart-mesh/headstart/shim/nodeapi/peertls"
 	"github.com/headstart-mesh/headstart/shim/nodeapi/serve"
 	"github.com/headstart-mesh/headstart/shim/nodeapi/tracing"
@@ -47,8 +46,7 @@ func runLocal(ctx context.Context, c config) (err error) {
 	if err := os.MkdirAll(c.runDir, 0o755); err != nil {
 		return fmt.Errorf("making the directory for sockets: %w", err)
 	}
-	registry := prometheus.NewRegistry()
-	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	registry := metrics.NewRegistry()
 	allowed, err := c.allowedStores()
 	if err != nil {
 		return err

@@ -131,7 +131,7 @@ writes the mesh's EnvoyFilters, and has TCP ports in place of the sockets.`,
 	f.StringSliceVar(&c.functionNamespaces, "function-namespaces", nil, "namespaces that may have functions, with commas between; empty: all (kubernetes)")
 	f.BoolVar(&c.labelNodes, "label-nodes", false, "label nodes with the volumes that they keep, for the scheduler (kubernetes)")
 	_ = cmd.MarkFlagRequired("listen") // fails only for a flag that is not defined above
-	cmd.AddCommand(uninstallCommand(&c))
+	cmd.AddCommand(uninstallCommand(&c), checkCommand(&c))
 	if err := cmd.ExecuteContext(context.Background()); err != nil {
 		fmt.Fprintln(os.Stderr, "headstart-controlplane:", err)
 		os.Exit(1)

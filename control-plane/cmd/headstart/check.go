@@ -4,10 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"maps"
 	"slices"
-	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -16,9 +14,6 @@ import (
 	"github.com/headstart-mesh/headstart/control-plane/check/objects"
 	"github.com/headstart-mesh/headstart/shim/nodeapi"
 )
-
-// problemsMost is how many problems of one check are printed: a screenful.
-const problemsMost = 20
 
 func checkCommand(c *cli) *cobra.Command {
 	var pre bool
@@ -39,16 +34,16 @@ The exit status is 1 if a check fails. docs/reference/checks.md explains each.`,
 			if pre {
 				checks = check.Before()
 			}
-			p := &checkPrinter{out: cmd.OutOrStdout(), color: waterfallOptions(cmd.OutOrStdout()).Color}
-			each := p.print
+			p := &check.Printer{Out: cmd.OutOrStdout(), Color: waterfallOptions(cmd.OutOrStdout()).Color}
+			each := p.Print
 			if c.output == jsonOutput {
 				each = nil
 			}
 			results := check.Run(cmd.Context(), checks, e, each)
 			if c.output == jsonOutput {
-				p.err = printJSON(cmd.OutOrStdout(), results)
+				p.Err = printJSON(cmd.OutOrStdout(), results)
 			}
-			if err := errors.Join(p.err, cmd.Context().Err()); err != nil {
+			if err := errors.Join(p.Err, cmd.Context().Err()); err != nil {
 				return err
 			}
 			if n := check.Failed(results); n > 0 {
@@ -85,44 +80,6 @@ func (k *cluster) env(mesh string) (check.Env, error) {
 			return client.Status(ctx)
 		},
 	}, nil
-}
-
-// checkPrinter writes results as they come.
-type checkPrinter struct {
-	out   io.Writer
-	color bool
-	err   error
-}
-
-// colors of the results, as ECMA-48 has them.
-var colors = map[check.Status]string{check.Pass: "32", check.Warn: "33", check.Fail: "31", check.Skip: "2"}
-
-func (p *checkPrinter) print(r check.Result) {
-	word := fmt.Sprintf("%-4s", r.Status)
-	if p.color {
-		word = "\x1b[" + colors[r.Status] + "m" + word + "\x1b[0m"
-	}
-	const titleWidth = 24 // of the longest
-	lines := []string{strings.TrimRight(fmt.Sprintf("%s  %-*s %s", word, titleWidth, r.Name, nodeapi.Printable(r.Message)), " ")}
-	for i, problem := range r.Problems {
-		if i == problemsMost {
-			lines = append(lines, fmt.Sprintf("      and %d more", len(r.Problems)-i))
-			break
-		}
-		text := nodeapi.Printable(problem.Message)
-		if problem.Object != "" {
-			text = nodeapi.Printable(problem.Object) + ": " + text
-		}
-		lines = append(lines, "      "+text)
-	}
-	if r.Hint != "" {
-		lines = append(lines, "      "+r.Hint)
-	}
-	if r.Docs != "" {
-		lines = append(lines, "      See "+r.Docs)
-	}
-	_, err := fmt.Fprintln(p.out, strings.Join(lines, "\n"))
-	p.err = errors.Join(p.err, err)
 }
 
 func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }

@@ -10,7 +10,6 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
-	"slices"
 	"strings"
 	"syscall"
 
@@ -74,16 +73,7 @@ func command(self string) *cobra.Command {
 	if c.plugin {
 		name = "kubectl headstart"
 	}
-	here := `
-On this machine alone, as root:
-
-  headstart up                     start the embedded platform
-  headstart image import fn.tar    import a function's image, if no registry has it
-  headstart apply -f service.yaml  deploy functions (Knative Service manifests)
-  headstart run -f job.yaml        run a job once (a Job manifest)
-
-On either:
-`
+	here := platformHere
 	if c.plugin {
 		here = ""
 	}
@@ -108,22 +98,17 @@ To see all commands with Tab: source <(headstart completion bash)`, name, here),
 		Version:       nodeapi.Version,
 	}
 	root.PersistentFlags().StringVar(&c.runDir, "run-dir", defaultRunDir, "where the sockets of a platform on this machine are")
-	root.AddCommand(upCommand(c), applyCommand(c), deleteCommand(c), runCommand(c), statusCommand(c), logsCommand(c), weightsCommand(c), poolsCommand(c), cacheCommand(c), warmCommand(c), adviseCommand(c), workflowCommand(c), traceCommand(c), checkCommand(c), imageCommand(c), versionCommand(c))
-	if c.plugin {
-		hideLocal(root)
+	root.AddCommand(statusCommand(c), weightsCommand(c), poolsCommand(c), cacheCommand(c), warmCommand(c), adviseCommand(c), workflowCommand(c),
+		traceCommand(c), checkCommand(c), versionCommand(c))
+	local := append(localCommands(c), logsCommand(c)) // which on a cluster says what kubectl does instead
+	root.AddCommand(local...)
+	if c.plugin { // the help has what works on a cluster
+		for _, cmd := range local {
+			cmd.Hidden = true
+		}
+		_ = root.PersistentFlags().MarkHidden("run-dir") // it is defined
 	}
 	return root
-}
-
-// localCommands work on the platform of this machine only.
-var localCommands = []string{"up", "apply", "delete", "run", "logs", "image"}
-
-// hideLocal takes from the help what does not work on a cluster.
-func hideLocal(root *cobra.Command) {
-	for _, cmd := range root.Commands() {
-		cmd.Hidden = slices.Contains(localCommands, cmd.Name())
-	}
-	_ = root.PersistentFlags().MarkHidden("run-dir") // it is defined
 }
 
 func (c *cli) client() *admin.Client { return admin.NewClient(filepath.Join(c.runDir, "admin.sock")) }

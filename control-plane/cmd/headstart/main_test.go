@@ -20,7 +20,6 @@ import (
 	"github.com/headstart-mesh/headstart/control-plane/admin"
 	"github.com/headstart-mesh/headstart/control-plane/event"
 	"github.com/headstart-mesh/headstart/control-plane/platform"
-	"github.com/headstart-mesh/headstart/control-plane/platform/local"
 	"github.com/headstart-mesh/headstart/control-plane/routing"
 	"github.com/headstart-mesh/headstart/control-plane/trace"
 )
@@ -59,7 +58,7 @@ func (b *backend) RunJob(_ context.Context, manifest io.Reader) (admin.JobOutcom
 func (b *backend) Apply(manifest io.Reader) ([]admin.Applied, error) {
 	data, err := io.ReadAll(manifest)
 	b.applied = string(data)
-	return []admin.Applied{{Function: "default/fire", Change: local.Created, Warnings: b.warnings}, {Function: "city/flood", Change: local.Unchanged}}, errors.Join(err, b.err)
+	return []admin.Applied{{Function: "default/fire", Change: platform.Created, Warnings: b.warnings}, {Function: "city/flood", Change: platform.Unchanged}}, errors.Join(err, b.err)
 }
 
 func (b *backend) Delete(function string) error {

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/sys/unix"
+	"golang.org/x/term"
 
 	"github.com/headstart-mesh/headstart/control-plane/admin"
 	"github.com/headstart-mesh/headstart/control-plane/trace"
@@ -28,8 +28,8 @@ const (
 // waterfallOptions are those for a terminal if out is one.
 func waterfallOptions(out io.Writer) trace.WaterfallOptions {
 	if f, ok := out.(*os.File); ok {
-		if size, err := unix.IoctlGetWinsize(int(f.Fd()), unix.TIOCGWINSZ); err == nil {
-			return trace.WaterfallOptions{Width: int(size.Col), Color: os.Getenv("NO_COLOR") == ""}
+		if width, _, err := term.GetSize(int(f.Fd())); err == nil {
+			return trace.WaterfallOptions{Width: width, Color: os.Getenv("NO_COLOR") == ""}
 		}
 	}
 	return trace.WaterfallOptions{Width: defaultWidth}

@@ -37,8 +37,12 @@ func (p *Platform) About(name string) About {
 	if f.workload != nil {
 		a.Workload = f.workload.kind + " " + f.workload.name
 	}
-	if a.Scaler == "" && f.workload != nil && f.workload.window > 0 {
+	switch {
+	case f.workload == nil || !f.workload.wakes:
+	case a.Scaler == "":
 		a.Scaler = ownScaler
+	default:
+		a.Scaler = ownScaler + ", " + a.Scaler
 	}
 	for _, pod := range p.revisionPods(f) {
 		in := platform.Instance{ID: podID(pod), Function: f.Name, Node: pod.Node, Phase: platform.Starting, Address: address(pod, intstr.FromInt32(f.Port))}

@@ -187,14 +187,15 @@ func (p *Platform) hopeless(f *function) error {
 		return nil
 	case w == nil:
 		return refuse(http.StatusServiceUnavailable, reasonNoInstance, "the Service has no pod, and no Deployment or StatefulSet of its namespace, or several, whose pods it selects")
-	case f.Scaler != "" && f.lost == 0 && len(f.instances) == 0:
-		return refuse(http.StatusServiceUnavailable, reasonScaledByAnother, fmt.Sprintf("there is no pod, and %s scales %s %s; give that a minimum of one, or remove it", f.Scaler, w.kind, w.name))
+	case f.Scaler != "" && !w.wakes && f.lost == 0 && len(f.instances) == 0:
+		return refuse(http.StatusServiceUnavailable, reasonScaledByAnother, fmt.Sprintf(
+			"there is no pod, and Headstart makes none: %s scales %s %s; add the annotation %s to the Service, and let the autoscaler's minimum be 1, or 0 with KEDA", f.Scaler, w.kind, w.name, policy.KeyScaleToZero))
 	}
 	current := p.current(w)
 	switch replicas, _ := p.desired(w); {
 	case current.Refused != "" && replicas > 0:
 		return refuse(http.StatusServiceUnavailable, reasonPodRefused, "the cluster refuses the pod: "+current.Refused)
-	case w.window == 0 && replicas == 0:
+	case !w.wakes && replicas == 0:
 		return &platform.Refusal{Status: http.StatusServiceUnavailable, Reason: reasonNoInstance, Field: policy.KeyScaleToZero, Message: fmt.Sprintf(
 			"%s %s has no replicas, and its Services have no annotation %s, without which Headstart does not scale it; add the annotation, or scale it up", w.kind, w.name, policy.KeyScaleToZero)}
 	}

@@ -80,6 +80,8 @@ const user = "system:serviceaccount:headstart-system:headstart-controlplane"
 func (a realAPI) allow(t *testing.T, but string) {
 	t.Helper()
 	rules := slices.DeleteFunc(kube.Rules(), func(r rbacv1.PolicyRule) bool { return slices.Contains(r.Resources, but) })
+	rules = append(rules, rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"configmaps"}, ResourceNames: []string{kube.ReplicasName},
+		Verbs: []string{"list", "watch", "patch"}})
 	roles := a.clients.Kubernetes.RbacV1().ClusterRoles()
 	role := &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: "headstart"}, Rules: rules}
 	_, err := roles.Create(t.Context(), role, metav1.CreateOptions{})
@@ -92,6 +94,19 @@ func (a realAPI) allow(t *testing.T, but string) {
 	_, err = a.clients.Kubernetes.RbacV1().ClusterRoleBindings().Create(t.Context(), &rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: "headstart"},
 		RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "headstart"}, Subjects: []rbacv1.Subject{{Kind: rbacv1.UserKind, APIGroup: rbacv1.GroupName, Name: user}}}, metav1.CreateOptions{})
 	if err != nil && !apierrors.IsAlreadyExists(err) {
+		t.Fatal(err)
+	}
+}
+
+// system makes the control plane's namespace, with what the chart makes in it.
+func (a realAPI) system(t *testing.T) {
+	t.Helper()
+	_, err := a.clients.Kubernetes.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: system}}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	kept := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: system, Name: kube.ReplicasName}}
+	if _, err := a.clients.Kubernetes.CoreV1().ConfigMaps(system).Create(t.Context(), kept, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -112,6 +127,7 @@ func TestOnACluster(t *testing.T) {
 	server := apiservertest.Start(t)
 	clients := connect(t, server.Config, "")
 	api, own := realAPI{clients}, connect(t, server.Config, user)
+	api.system(t)
 	api.allow(t, "")
 	t.Run("Conformance", func(t *testing.T) {
 		platformtest.Test(t, func(t *testing.T, test func(*testing.T, platformtest.World)) {

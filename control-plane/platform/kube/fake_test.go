@@ -9,6 +9,7 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	autoscalingv1 "k8s.io/api/autoscaling/v1"
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -61,7 +62,8 @@ type fakeAPI struct {
 }
 
 func newFake() *fakeAPI {
-	f := &fakeAPI{client: fake.NewClientset(), dynamic: dynamicfake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(), optional), faults: map[string]error{}}
+	f := &fakeAPI{client: fake.NewClientset(&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: system, Name: kube.ReplicasName}}),
+		dynamic: dynamicfake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(), optional), faults: map[string]error{}}
 	for r := range optional {
 		f.faults["list "+r.Resource+"."+r.Group] = apierrors.NewNotFound(r.GroupResource(), "")
 		f.faults["watch "+r.Resource+"."+r.Group] = apierrors.NewNotFound(r.GroupResource(), "")
@@ -151,7 +153,7 @@ func (f *fakeAPI) stamp(d *appsv1.Deployment) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.version++
-	d.ResourceVersion = strconv.Itoa(f.version)
+	d.ResourceVersion, d.UID = strconv.Itoa(f.version), types.UID("uid-of-"+d.Name)
 }
 
 func (f *fakeAPI) bind(ctx context.Context, pod, node string) error {

@@ -47,8 +47,11 @@ type withdrawal struct {
 	asked bool // by an operator: requests that go on do not end it, new activations do
 	// committed: the cluster is being told. done: it was; version is what it made of it.
 	committed, done bool
-	ended           time.Time
-	version         string
+	// keeping: its number of replicas is being written; kept is when it was.
+	keeping bool
+	kept    time.Time
+	ended   time.Time
+	version string
 }
 
 // sweep scales idle workloads to zero, and notes what is wrong with the mirrors.
@@ -127,6 +130,7 @@ func (p *Platform) idle(w *workload) time.Duration {
 // withdraw takes the workload's instances out of routing; the caller holds mu.
 func (p *Platform) withdraw(w *workload, asked bool) {
 	w.down = &withdrawal{since: time.Now(), asked: asked}
+	p.keepFor(w)
 	p.refreshAll(w)
 }
 
@@ -153,7 +157,7 @@ func (p *Platform) drain(w *workload) {
 		p.takeBack(w) // it is not ours any more
 	case !d.asked && idle < time.Since(d.since):
 		p.takeBack(w)
-	case min(idle, time.Since(d.since)) >= drainQuiet:
+	case min(idle, time.Since(d.since)) >= drainQuiet && p.keepFor(w):
 		p.commit(w)
 	}
 }
@@ -232,7 +236,7 @@ func (p *Platform) ScaleToZero(_ context.Context, function string) error {
 	switch {
 	case f == nil:
 		return refuse(http.StatusNotFound, reasonFunctionUnknown, fmt.Sprintf("function %q is not deployed", function))
-	case f.Relay != nil || f.Scaler != "":
+	case f.Relay != nil || f.Scaler != "" && !f.ScalesToZero:
 		return refuse(http.StatusConflict, reasonScaledByAnother, "another autoscaler has the function: "+f.scaler())
 	case f.workload == nil || f.workload.window == 0:
 		return &platform.Refusal{Status: http.StatusConflict, Reason: reasonScaleToZeroNotAllowed, Field: policy.KeyScaleToZero,

@@ -1,6 +1,7 @@
 package kube_test
 
 import (
+	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -10,8 +11,10 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/headstart-mesh/headstart/control-plane/platform"
+	"github.com/headstart-mesh/headstart/control-plane/platform/kube"
 	"github.com/headstart-mesh/headstart/control-plane/platform/platformtest"
 )
 
@@ -208,23 +211,161 @@ func TestARestartedControlPlaneHearsOfRequestsUnderWay(t *testing.T) {
 	})
 }
 
-func TestAnotherAutoscalerIsLeftAlone(t *testing.T) {
+// hpa is an autoscaler of fire's between min and many replicas.
+func (w *world) hpa(min int32) {
+	w.t.Helper()
+	_, err := w.clients.Kubernetes.AutoscalingV2().HorizontalPodAutoscalers(namespace).Create(w.t.Context(),
+		&autoscalingv2.HorizontalPodAutoscaler{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "fire"},
+			Spec: autoscalingv2.HorizontalPodAutoscalerSpec{MinReplicas: &min,
+				ScaleTargetRef: autoscalingv2.CrossVersionObjectReference{Kind: "Deployment", Name: "fire"}}}, metav1.CreateOptions{})
+	w.must(err)
+}
+
+// Between one and more it is the autoscaler's; between zero and one ours.
+func TestAnAutoscalerRestsAtZero(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world, a *fakeAPI) {
 		w.hot()
-		hpa := &autoscalingv2.HorizontalPodAutoscaler{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "fire"},
-			Spec: autoscalingv2.HorizontalPodAutoscalerSpec{ScaleTargetRef: autoscalingv2.CrossVersionObjectReference{Kind: "Deployment", Name: "fire"}}}
-		if _, err := a.client.AutoscalingV2().HorizontalPodAutoscalers(namespace).Create(t.Context(), hpa, metav1.CreateOptions{}); err != nil {
-			t.Fatal(err)
+		w.hpa(2)
+		w.scaleTo(3) // by the autoscaler
+		w.settle()
+		time.Sleep(window + drained)
+		w.wantPhases()
+		wantScales(t, a, 1, 0)
+		w.activate()
+		wantScales(t, a, 1, 0, 2) // its least; the rest is for it to say
+		if kept := w.kept(); len(kept) > 0 {
+			t.Errorf("kept is %v", kept)
 		}
-		time.Sleep(3 * window)
-		w.wantPhases(platform.Ready)
-		if got := w.p.Problems(); len(got) != 1 || got[0].Reason != "ScaleToZeroNoEffect" || got[0].Refused {
+		if got := w.p.Problems(); len(got) != 0 {
 			t.Errorf("problems: %+v", got)
 		}
+		// Its replicas are on a node that is lost: how many there are to be is for it to say.
+		w.Leave("edge")
+		w.settle()
+		if _, err := w.p.Activate(t.Context(), platform.Request{Function: fire, Node: "edge"}); err == nil {
+			t.Error("bound to a pod on a lost node")
+		}
+		wantScales(t, a, 1, 0, 2)
+	})
+}
+
+func TestAnAutoscalerThatScalesToZeroIsLeftToIt(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world, a *fakeAPI) {
+		w.hot()
+		w.hpa(0)
+		time.Sleep(3 * window)
+		w.wantPhases(platform.Ready)
+		if err := w.p.ScaleToZero(t.Context(), fire); err == nil {
+			t.Error("an operator may scale what another scales to zero")
+		}
+		w.scaleTo(0)
+		w.settle()
+		time.Sleep(window) // until its pods are gone
+		w.activate()       // it looks too rarely to wake for a request
+		wantScales(t, a, 1, 1)
+	})
+}
+
+func TestWithoutTheAnnotationAnAutoscalersWorkloadStaysAtZero(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world, a *fakeAPI) {
+		w.hot()
+		w.hpa(1)
+		s := serviceOf(namespace, "fire", platformtest.Fire())
+		delete(s.Annotations, "headstart.dev/scale-to-zero")
+		w.applyService(s)
 		w.scaleTo(0)
 		w.settle()
 		w.wantRefused(503, "ScaledByAnother", "HorizontalPodAutoscaler fire scales Deployment fire")
 		wantScales(t, a, 1)
+	})
+}
+
+// kept is what the cluster has noted of workloads' replicas.
+func (w *world) kept() map[string]string {
+	w.t.Helper()
+	c, err := w.clients.Kubernetes.CoreV1().ConfigMaps(system).Get(w.t.Context(), kube.ReplicasName, metav1.GetOptions{})
+	w.must(err)
+	return c.Data
+}
+
+func TestAWorkloadComesBackWithItsReplicas(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world, a *fakeAPI) {
+		first := w.hot()
+		w.scaleTo(3)
+		w.settle()
+		w.wantPhases(platform.Ready, platform.Starting, platform.Starting)
+		if in := w.activate(); in.ID != first.ID {
+			t.Errorf("bound to %s, which starts, and not to %s", in.ID, first.ID)
+		}
+		time.Sleep(window + moment)
+		w.wantPhases(platform.Stopping, platform.Stopping, platform.Stopping)
+		time.Sleep(drained)
+		w.wantPhases()
+		if d := cmp.Diff(map[string]string{"uid-of-fire": "3 Deployment default/fire"}, w.kept()); d != "" {
+			t.Errorf("kept: -want +got\n%s", d)
+		}
+		// Another control plane knows it from the cluster.
+		w.end()
+		w.start()
+		<-w.p.Recovered()
+		w.activate()
+		w.settle()
+		w.wantPhases(platform.Starting, platform.Starting, platform.Starting)
+		wantScales(t, a, 1, 0, 3)
+		// The one that is ready gets the requests, while one of the others is lost.
+		for _, in := range w.p.State().Instances[:2] {
+			w.Ready(in, address)
+		}
+		w.settle()
+		for range 4 {
+			if in := w.activate(); in.Phase != platform.Ready {
+				t.Errorf("bound to %+v", in)
+			}
+		}
+		// With one replica nothing is to be remembered, and nothing of workloads that are gone.
+		w.scaleTo(1)
+		w.settle()
+		time.Sleep(graceful + window + drained)
+		wantScales(t, a, 1, 0, 3, 0)
+		if d := cmp.Diff(map[string]string{}, w.kept(), cmpopts.EquateEmpty()); d != "" {
+			t.Errorf("kept: -want +got\n%s", d)
+		}
+	})
+}
+
+// What is added beside pods on a lost node does not stay.
+func TestReplicasBesideLostOnesAreNotTheWorkloads(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world, a *fakeAPI) {
+		w.hot()
+		w.Join("fog")
+		w.Leave("edge")
+		w.settle()
+		w.Ready(w.activate(), address)
+		wantScales(t, a, 1, 2)
+		w.Join("edge")
+		time.Sleep(graceful + window + drained)
+		wantScales(t, a, 1, 2, 0)
+		w.activate()
+		wantScales(t, a, 1, 2, 0, 1)
+		w.settle()
+		if kept := w.kept(); len(kept) > 0 {
+			t.Errorf("kept is %v", kept)
+		}
+	})
+}
+
+// Its number of replicas would be lost.
+func TestAWorkloadStaysUpWhoseReplicasCannotBeKept(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world, a *fakeAPI) {
+		w.hot()
+		w.scaleTo(3)
+		a.fault("patch configmaps", forbidden("configmaps"))
+		time.Sleep(window + drained + 2*moment)
+		w.wantPhases(platform.Ready, platform.Starting, platform.Starting)
+		wantScales(t, a, 1)
+		if events := w.events.Of(fire); len(events) == 0 || events[0].Reason != "ScaleToZeroFailed" || !strings.Contains(events[0].Message, "ConfigMap headstart-system/headstart-replicas") {
+			t.Errorf("events: %+v", events)
+		}
 	})
 }
 

@@ -1,7 +1,7 @@
 // Package kube is the platform of a Kubernetes cluster. Services that carry headstart.dev/
 // annotations, and Knative Services that do, are functions; their pods are instances. What
 // the cluster says comes by watches and is in State within the same moment. What is asked
-// of the cluster is one thing only: another number of replicas.
+// of the cluster is one thing only: another number of replicas. How many a workload had is kept in a ConfigMap.
 package kube
 
 import (
@@ -22,6 +22,8 @@ import (
 
 // Config is what the operator says.
 type Config struct {
+	// Namespace is the control plane's own.
+	Namespace    string
 	Stores       stores.Stores
 	Destinations destinations.Destinations
 	// Namespaces are those that may have functions; none: all may.
@@ -36,6 +38,7 @@ type Config struct {
 // Platform implements platform.Platform.
 type Platform struct {
 	clients      Clients
+	namespace    string
 	reader       catalog.Reader
 	destinations destinations.Destinations
 	events       *event.Log
@@ -74,7 +77,7 @@ type Platform struct {
 
 // New returns a platform that knows nothing until Run.
 func New(c Clients, config Config, events *event.Log, log *slog.Logger) *Platform {
-	p := &Platform{clients: c, events: events, log: log, destinations: config.Destinations,
+	p := &Platform{clients: c, namespace: config.Namespace, events: events, log: log, destinations: config.Destinations,
 		reader:   catalog.Reader{Stores: config.Stores, Namespaces: config.Namespaces, FunctionsMost: config.FunctionsPerNamespace},
 		reporter: newReporter(c.Kubernetes, log), recovered: make(chan struct{}), doubts: make(chan struct{}, 1), verdicts: make(chan *object.Workflow, verdictsMost),
 		// Nodes may compare generations with those that they had of the control plane before.

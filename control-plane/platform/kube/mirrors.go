@@ -39,6 +39,7 @@ type mirrors struct {
 	revisions                 *mirror.Mirror[*object.Revision]
 	endpoints                 *mirror.Mirror[*object.Endpoints]
 	workflows                 *mirror.Mirror[*object.Workflow]
+	replicas                  *mirror.Mirror[*object.Replicas]
 
 	told []mirror.Status // what the log has of them
 }
@@ -51,7 +52,7 @@ type one interface {
 }
 
 func (m *mirrors) all() []one {
-	return []one{m.services, m.pods, m.nodes, m.deployments, m.statefulSets, m.autoscalers, m.scaledObjects, m.knativeServices, m.revisions, m.endpoints, m.workflows}
+	return []one{m.services, m.pods, m.nodes, m.deployments, m.statefulSets, m.autoscalers, m.scaledObjects, m.knativeServices, m.revisions, m.endpoints, m.workflows, m.replicas}
 }
 
 func (m *mirrors) start(ctx context.Context, wg *sync.WaitGroup) {
@@ -92,7 +93,9 @@ func (p *Platform) newMirrors() mirrors {
 		workflows: mirror.New(mirror.Kind[*object.Workflow]{Group: workflows.Group, Resource: workflows.Resource, Optional: true, Keep: object.WorkflowOf,
 			Source: p.untyped(workflows)}, &p.mu, p.workflowChanged),
 		endpoints: mirror.New(mirror.Kind[*object.Endpoints]{Group: "discovery.k8s.io", Resource: "endpointslices", Optional: true, Keep: object.EndpointsOf,
-			Source: selected{typed(k, k.DiscoveryV1().EndpointSlices("")), knativePublic}}, &p.mu, p.endpointsChanged),
+			Source: selected{typed(k, k.DiscoveryV1().EndpointSlices("")), labelled(knativePublic)}}, &p.mu, p.endpointsChanged),
+		replicas: mirror.New(mirror.Kind[*object.Replicas]{Resource: "configmaps", Keep: object.ReplicasOf,
+			Source: selected{typed(k, k.CoreV1().ConfigMaps(p.namespace)), named(ReplicasName)}}, &p.mu, func(_, _ *object.Replicas) {}),
 	}
 }
 
@@ -131,21 +134,29 @@ func (s source[L]) IsWatchListSemanticsUnSupported() bool {
 	return says && c.IsWatchListSemanticsUnSupported()
 }
 
-// selected is the part of a source that a label selector finds.
+// selected is the part of a source that a selector finds.
 type selected struct {
 	mirror.Source
-	selector string
+	selector func(*metav1.ListOptions)
+}
+
+func labelled(selector string) func(*metav1.ListOptions) {
+	return func(o *metav1.ListOptions) { o.LabelSelector = selector }
+}
+
+func named(name string) func(*metav1.ListOptions) {
+	return func(o *metav1.ListOptions) { o.FieldSelector = "metadata.name=" + name }
 }
 
 // List implements mirror.Source.
 func (s selected) List(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
-	o.LabelSelector = s.selector
+	s.selector(&o)
 	return s.Source.List(ctx, o)
 }
 
 // Watch implements mirror.Source.
 func (s selected) Watch(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
-	o.LabelSelector = s.selector
+	s.selector(&o)
 	return s.Source.Watch(ctx, o)
 }
 

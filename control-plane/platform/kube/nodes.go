@@ -45,6 +45,19 @@ func (p *Platform) lookAgain(node string) {
 	}
 }
 
+// Drifted is how many nodes have lost the runtime that the installer has put there.
+func (p *Platform) Drifted() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	n := 0
+	for _, node := range p.mirrors.nodes.Of("") {
+		if node.Drifted {
+			n++
+		}
+	}
+	return n
+}
+
 // Load takes a node's word on the requests that it holds or delivers, and on those that
 // its gateway has had since a moment ago.
 func (p *Platform) Load(node string, inFlight map[string]int32) {

@@ -48,8 +48,12 @@ type workload struct {
 	workloadKey
 	functions []*function
 	// window is how long all its functions have to be idle before it is scaled to zero;
-	// 0: it is not ours to scale.
+	// 0: that is not ours to do.
 	window time.Duration
+	wakes  bool // it is ours to scale from zero
+	// scaler is the autoscaler that has it, and least how few replicas that leaves.
+	scaler string
+	least  int32
 	up     *attempt
 	down   *withdrawal
 	doomed map[string]time.Time // pods by their UID, which are going; until when that is believed
@@ -210,7 +214,7 @@ func (p *Platform) deployed(name string) *function {
 func (p *Platform) regroup(namespace string) {
 	for key, w := range p.workloads {
 		if key.namespace == namespace {
-			w.functions, w.window = nil, 0
+			w.functions, w.window, w.wakes, w.scaler, w.least = nil, 0, false, "", 0
 		}
 	}
 	for _, f := range p.inside[namespace] {
@@ -229,6 +233,8 @@ func (p *Platform) regroup(namespace string) {
 		if f.ScalesToZero {
 			w.window = f.Policy.ScaleToZero
 		}
+		w.wakes = w.wakes || f.Wakes
+		w.scaler, w.least = f.Scaler, f.Least
 	}
 	for key, w := range p.workloads {
 		if key.namespace == namespace && len(w.functions) == 0 {

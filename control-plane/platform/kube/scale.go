@@ -12,6 +12,7 @@ import (
 	autoscalingv1 "k8s.io/api/autoscaling/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/headstart-mesh/headstart/control-plane/platform"
 	"github.com/headstart-mesh/headstart/control-plane/platform/kube/object"
@@ -91,7 +92,7 @@ func (p *Platform) settle(w *workload, now *object.Workload) {
 
 // scalerChanged looks at the namespace of an autoscaler; mu is held.
 func (p *Platform) scalerChanged(before, now *object.Scaler) {
-	if before != nil && now != nil && before.TargetKind == now.TargetKind && before.TargetName == now.TargetName {
+	if before != nil && now != nil && before.TargetKind == now.TargetKind && before.TargetName == now.TargetName && before.Least == now.Least {
 		return // its status changes all the time
 	}
 	again[*object.Scaler](p)(before, now)
@@ -126,14 +127,17 @@ func (p *Platform) ensureScale(f *function, joined **attempt) error {
 		return (*joined).refused
 	}
 	w := f.workload
-	if w == nil || w.window == 0 || f.Scaler != "" || w.down != nil && !w.down.done {
+	if w == nil || !w.wakes || w.down != nil && !w.down.done {
 		return nil // it is not ours to scale, or is being scaled just now
 	}
 	replicas, version := p.desired(w)
 	// Pods on lost nodes count as replicas, and are replaced after minutes only. A
 	// StatefulSet makes no other as long as one may still run.
 	want := int32(1)
-	if replicas > 0 && w.kind == object.Deployment && len(f.instances) == 0 && len(f.pending) == 0 {
+	switch {
+	case replicas == 0:
+		want = p.comesBackWith(w)
+	case w.kind == object.Deployment && w.scaler == "" && len(f.instances) == 0 && len(f.pending) == 0:
 		want = int32(f.lost) + 1
 	}
 	if replicas >= want {
@@ -145,19 +149,34 @@ func (p *Platform) ensureScale(f *function, joined **attempt) error {
 	}
 	w.up = &attempt{before: version}
 	*joined = w.up
-	p.scaleUp(w, w.up, replicas, want)
+	raised := want // beside lost pods, which is more than the workload is to have
+	if replicas == 0 {
+		raised = 0
+	}
+	p.scaleUp(w, w.up, replicas, want, p.keeping(w, raised))
 	return nil
 }
 
-// scaleUp begins to scale; the caller holds mu.
-func (p *Platform) scaleUp(w *workload, a *attempt, from, want int32) {
+// scaleUp begins to scale. kept is what the ConfigMap lacks; the caller holds mu.
+func (p *Platform) scaleUp(w *workload, a *attempt, from, want int32, kept map[types.UID]any) {
 	if p.life.Err() != nil {
 		return
 	}
 	p.background.Go(func() {
+		keep := func() { // requests are worth more than a number
+			if err := p.keep(kept); err != nil {
+				p.log.Warn("a workload may come back with other replicas than it had", "kind", w.kind, "namespace", w.namespace, "name", w.name, "error", err)
+			}
+		}
+		if from > 0 {
+			keep()
+		}
 		_, err := p.setScale(w.workloadKey, scaleOf(w.workloadKey, a.before, want), func(replicas int32) bool { return replicas == from })
 		if errors.Is(err, errOther) {
 			err = nil // then it is up, or will be looked at anew
+		}
+		if from == 0 { // which no request waits for
+			defer keep()
 		}
 		p.mu.Lock()
 		defer p.mu.Unlock()

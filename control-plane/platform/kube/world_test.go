@@ -25,6 +25,7 @@ import (
 
 const (
 	namespace = "default"
+	system    = "headstart-system" // the control plane's
 	hostname  = "kubernetes.io/hostname"
 	// replaceAfter is how long the world's Deployment controller waits with the
 	// replacement of a pod that has failed.
@@ -90,7 +91,7 @@ func (w *world) place(ns, node string, about func(*corev1.Pod)) {
 // start starts a control plane.
 func (w *world) start() {
 	w.events = &event.Log{}
-	w.p = kube.New(w.own, kube.Config{Stores: storesOf, Destinations: destinationsOf, InCharge: w.inCharge}, w.events, slog.New(slog.DiscardHandler))
+	w.p = kube.New(w.own, kube.Config{Namespace: system, Stores: storesOf, Destinations: destinationsOf, InCharge: w.inCharge}, w.events, slog.New(slog.DiscardHandler))
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
 	running.Go(func() { w.p.Run(ctx) })

@@ -20,35 +20,24 @@ const (
 	bytesMost = 3 << 20
 )
 
-// Change is what applying a manifest did.
-type Change string
-
-// The changes, in kubectl's words.
-const (
-	Created    Change = "created"
-	Configured Change = "configured"
-	Unchanged  Change = "unchanged"
-	Deleted    Change = "deleted"
-)
-
 // Apply deploys the functions, all or none, and returns what changed, in their order.
 // A changed function's instances are replaced at its next request.
-func (p *Platform) Apply(functions []platform.Function) ([]Change, error) {
+func (p *Platform) Apply(functions []platform.Function) ([]platform.Change, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	next, generation := maps.Clone(p.functions), p.generation
-	changes := make([]Change, len(functions))
+	changes := make([]platform.Change, len(functions))
 	for i, f := range functions {
 		old, known := next[f.Name]
 		f.Generation = old.Generation
 		switch {
 		case !known || old.Deleting:
-			changes[i] = Created
+			changes[i] = platform.Created
 		case reflect.DeepEqual(old, f):
-			changes[i] = Unchanged
+			changes[i] = platform.Unchanged
 			continue
 		default:
-			changes[i] = Configured
+			changes[i] = platform.Configured
 		}
 		generation++
 		f.Generation = generation
@@ -63,7 +52,7 @@ func (p *Platform) Apply(functions []platform.Function) ([]Change, error) {
 	before := p.functions
 	p.functions, p.generation = next, generation
 	for i, f := range functions {
-		if changes[i] == Configured {
+		if changes[i] == platform.Configured {
 			p.retire(before[f.Name])
 		}
 	}

@@ -38,13 +38,13 @@ func TestApplyTellsWhatChanged(t *testing.T) {
 	a, b, c := named("default/a"), named("default/b"), named("default/c")
 	steps := []struct {
 		apply []platform.Function
-		want  []Change
+		want  []platform.Change
 	}{
-		{[]platform.Function{b, a}, []Change{Created, Created}},
-		{[]platform.Function{a, b, c}, []Change{Unchanged, Unchanged, Created}},
-		{[]platform.Function{a, withImage(b), c}, []Change{Unchanged, Configured, Unchanged}},
-		{[]platform.Function{withImage(b)}, []Change{Unchanged}},
-		{nil, []Change{}},
+		{[]platform.Function{b, a}, []platform.Change{platform.Created, platform.Created}},
+		{[]platform.Function{a, b, c}, []platform.Change{platform.Unchanged, platform.Unchanged, platform.Created}},
+		{[]platform.Function{a, withImage(b), c}, []platform.Change{platform.Unchanged, platform.Configured, platform.Unchanged}},
+		{[]platform.Function{withImage(b)}, []platform.Change{platform.Unchanged}},
+		{nil, []platform.Change{}},
 	}
 	for i, s := range steps {
 		got, err := p.Apply(s.apply)
@@ -171,7 +171,7 @@ func TestWhatIsDeployedSurvivesARestart(t *testing.T) {
 			t.Fatal(d)
 		}
 		changes, err := again.Apply(functions)
-		if err != nil || slices.ContainsFunc(changes, func(c Change) bool { return c != Unchanged }) {
+		if err != nil || slices.ContainsFunc(changes, func(c platform.Change) bool { return c != platform.Unchanged }) {
 			t.Fatalf("deploying the same after a restart: %v, %v", changes, err)
 		}
 	})

@@ -237,7 +237,7 @@ func TestADeletedFunctionMayComeBackAtOnce(t *testing.T) {
 		old := w.hot("edge")
 		w.Delete(fire)
 		changes, err := w.p.Apply([]platform.Function{fireFunction()})
-		if err != nil || !slices.Equal(changes, []Change{Created}) {
+		if err != nil || !slices.Equal(changes, []platform.Change{platform.Created}) {
 			t.Errorf("applying: %v, %v", changes, err)
 		}
 		next := w.activate(fire, "edge")

@@ -69,11 +69,11 @@ func (m *machine) deploy(t *rapid.T) {
 	generation := m.p.State().Functions[i].Generation
 	before, known := m.deployed[f.Name]
 	switch {
-	case known != (changes[0] != Created):
+	case known != (changes[0] != platform.Created):
 		t.Fatalf("%s was %s; deployed before: %v", f.Name, changes[0], known)
-	case changes[0] == Unchanged && generation != before:
+	case changes[0] == platform.Unchanged && generation != before:
 		t.Fatalf("%s is unchanged, but its generation went from %d to %d", f.Name, before, generation)
-	case changes[0] != Unchanged && generation <= m.newest:
+	case changes[0] != platform.Unchanged && generation <= m.newest:
 		t.Fatalf("%s was %s with the old generation %d", f.Name, changes[0], generation)
 	}
 	m.deployed[f.Name], m.newest = generation, max(m.newest, generation)

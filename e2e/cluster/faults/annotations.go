@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"strings"
+	"time"
 
 	"github.com/headstart-mesh/headstart/e2e/cluster/world"
 	"github.com/headstart-mesh/headstart/e2e/testbed"
@@ -50,7 +51,7 @@ func annotationsMalformed(ctx context.Context, r *rig, o *Outcome) error {
 	if err != nil {
 		return err
 	}
-	traffic := r.oddLoad(ctx)
+	traffic := r.loadOn(ctx, odd)
 	const key = "headstart.dev/scale-to-zero"
 	err = r.eventuallyAnnotated(ctx, key, "soon")
 	if err == nil {
@@ -70,7 +71,11 @@ func annotationsMalformed(ctx context.Context, r *rig, o *Outcome) error {
 
 // promised notes what does not come true in time.
 func (o *Outcome) promised(ctx context.Context, what string, is func(context.Context) error) {
-	if err := testbed.Poll(ctx, recoveryMost, is); err != nil {
+	o.promisedWithin(ctx, recoveryMost, what, is)
+}
+
+func (o *Outcome) promisedWithin(ctx context.Context, most time.Duration, what string, is func(context.Context) error) {
+	if err := testbed.Poll(ctx, most, is); err != nil {
 		o.broken("%s: %v", what, err)
 	}
 }
@@ -85,7 +90,7 @@ spec: {selector: {app: faults-odd}, ports: [{name: http, port: 80, targetPort: 8
 // annotationsConflicting has two Services disagree, which no admission of one object can
 // see. Neither counts as opted in until they agree.
 func annotationsConflicting(ctx context.Context, r *rig, o *Outcome) error {
-	traffic := r.oddLoad(ctx)
+	traffic := r.loadOn(ctx, odd)
 	err := r.Apply(ctx, rival)
 	if err == nil {
 		o.promised(ctx, "an event on the Service that names key and both values", r.eventSays(odd, "headstart.dev/scale-to-zero", "10m0s", "5m0s", "write the same value"))

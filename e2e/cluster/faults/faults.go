@@ -37,6 +37,7 @@ var scenarios = []scenario{
 	{name: "annotations_refused", do: annotationsRefused, core: true},
 	{name: "annotations_malformed", do: annotationsMalformed, core: true},
 	{name: "annotations_conflicting", do: annotationsConflicting},
+	{name: scaleToN, do: scaledByTwo, core: true},
 	{name: "filter_absent", do: filterAbsent},
 	{name: "controlplane_restarted", do: restarted("deployment", "headstart-controlplane", world.System)},
 	{name: "controlplane_killed", do: leaderKilled},

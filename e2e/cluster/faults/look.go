@@ -15,8 +15,9 @@ import (
 	"github.com/headstart-mesh/headstart/e2e/testbed"
 )
 
-func (r *rig) oddLoad(ctx context.Context) *load.Load {
-	return load.Start(ctx, load.Config{Request: r.request(odd, "/healthz", false), Rate: hotRate, Timeout: hotTimeout})
+// loadOn begins a load on a function that a scenario has for itself.
+func (r *rig) loadOn(ctx context.Context, function string) *load.Load {
+	return load.Start(ctx, load.Config{Request: r.request(function, "/healthz", false), Rate: hotRate, Timeout: hotTimeout})
 }
 
 // eventuallyAnnotated annotates when the API server has forgotten what it checked.

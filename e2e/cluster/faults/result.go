@@ -85,6 +85,9 @@ func (r Result) Summary() map[string]float64 {
 		s["cold_refused"] += float64(o.Cold.refused())
 		s["promises_broken"] += float64(len(o.Broken))
 		s["lost_"+o.Name] = float64(o.Lost())
+		if o.Name == scaleToN {
+			s["scale_to_n_lost"] = float64(o.Odd.Lost)
+		}
 		if o.Recovery > 0 {
 			s["recovery_s_"+o.Name] = o.Recovery.Seconds()
 		}

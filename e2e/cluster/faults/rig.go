@@ -38,7 +38,9 @@ const (
 	bound = "faults-bound"
 	// plain is not opted in and has no instance: what the cluster can do by itself.
 	plain = "faults-plain"
-	part  = "faults"
+	// scaled is scaled by a HorizontalPodAutoscaler, too; set is a StatefulSet.
+	scaled, set = "faults-scaled", "faults-set"
+	part        = "faults"
 )
 
 var coldFunctions = []string{"faults-cold-0", "faults-cold-1", "faults-cold-2", "faults-cold-3"}
@@ -123,6 +125,10 @@ func newRig(ctx context.Context, w *world.World, progress func(string)) (*rig, e
 		{Name: odd, Part: part, Replicas: 2, Annotations: with("headstart.dev/scale-to-zero", "10m")},
 		{Name: slow, Part: part, Annotations: with("headstart.dev/scale-to-zero", "2s", "headstart.dev/ready-timeout", "20s"), Env: map[string]string{"FIRE_STARTUP": slowStart.String()}},
 	}
+	for _, own := range []world.Function{{Name: scaled, Replicas: 1}, {Name: set, Replicas: setReplicas, StatefulSet: true}} {
+		own.Part, own.Annotations = part, with("headstart.dev/scale-to-zero", scaledIdle.String())
+		functions = append(functions, own)
+	}
 	for _, name := range append([]string{first, asleep, bound}, coldFunctions...) {
 		functions = append(functions, world.Function{Name: name, Part: part, Annotations: with("headstart.dev/scale-to-zero", "2s", "headstart.dev/ready-timeout", readyTimeout.String())})
 	}
@@ -147,7 +153,7 @@ func (r *rig) close(ctx context.Context) error {
 	defer cancel()
 	defer r.idle()
 	return errors.Join(
-		r.kubectl(ctx, "-n", world.Functions, "delete", "deployment,service,virtualservice,destinationrule", "-l", "part="+part, "--ignore-not-found"),
+		r.kubectl(ctx, "-n", world.Functions, "delete", "deployment,statefulset,horizontalpodautoscaler,service,virtualservice,destinationrule", "-l", "part="+part, "--ignore-not-found"),
 		r.kubectl(ctx, "-n", meshNamespace, "scale", "deployment", gatewayName, "--replicas=1"))
 }
 

@@ -22,6 +22,7 @@ import (
 	"github.com/headstart-mesh/headstart/control-plane/check"
 	"github.com/headstart-mesh/headstart/control-plane/platform"
 	"github.com/headstart-mesh/headstart/control-plane/trace"
+	"github.com/headstart-mesh/headstart/e2e/cluster"
 	"github.com/headstart-mesh/headstart/e2e/cluster/world"
 	"github.com/headstart-mesh/headstart/e2e/coldrun"
 	"github.com/headstart-mesh/headstart/e2e/load"
@@ -35,6 +36,10 @@ const (
 	openTimeout = 10 * time.Minute
 	// settleTimeout bounds what the cluster does by itself.
 	settleTimeout = 90 * time.Second
+	// commandsMost is how many commands an installation may take.
+	commandsMost = 5
+	// released is the version that the README installs.
+	released = "v1.2.0"
 	// rate of the load during changes, in requests per second.
 	rate = 20
 	// requestTimeout is what such a request may take.
@@ -69,7 +74,10 @@ func TestJourney(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	first, err := w.BuildImages(ctx, "v1")
+	if _, err := w.BuildImages(ctx, released); err != nil {
+		t.Fatal(err)
+	}
+	release, err := w.Release(ctx, released)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -86,10 +94,11 @@ func TestJourney(t *testing.T) {
 		do   func(*journey)
 	}{
 		{"TheClusterIsFit", (*journey).theClusterIsFit},
-		{"Install", func(j *journey) { j.install(first) }},
+		{"Install", func(j *journey) { j.installByThePage(release) }},
 		{"WhatIsInstalledIsSound", (*journey).whatIsInstalledIsSound},
 		{"WrongAnnotationsAreRefused", (*journey).wrongAnnotationsAreRefused},
 		{"AColdRequestGetsItsInput", (*journey).aColdRequestGetsItsInput},
+		{"ADriftIsNoticed", (*journey).aDriftIsNoticed},
 		{"Upgrade", func(j *journey) { j.underLoad(world.Function{Name: "hot"}, func() { j.install(second) }) }},
 		{"AfterTheUpgradeAColdRequestGetsItsInput", (*journey).aColdRequestGetsItsInput},
 		{"Uninstall", func(j *journey) {
@@ -206,6 +215,42 @@ func (j *journey) aColdRequestGetsItsInput() {
 		}
 		return nil
 	})
+}
+
+// driftWithin is how soon it has to be noticed that a node has lost the runtime.
+const driftWithin = time.Minute
+
+// aDriftIsNoticed takes the runtime out of a node's containerd, as a tool would that manages its configuration, and has the installer put it
+// there again as docs/operations/troubleshooting.md says.
+func (j *journey) aDriftIsNoticed() {
+	ctx, name := j.Context(), j.otherNode()
+	i := slices.IndexFunc(j.Nodes(), func(n cluster.Node) bool { return n.Name == name })
+	if out, err := j.Nodes()[i].Run(ctx, "rm", "/etc/containerd/conf.d/headstart.toml"); err != nil {
+		j.Fatalf("%v: %s", err, out)
+	}
+	if err := j.RestartContainerd(ctx, name); err != nil {
+		j.Fatal(err)
+	}
+	has := func(wanted bool) func(context.Context) error {
+		return func(context.Context) error {
+			failed := j.checks()
+			if drifted := slices.ContainsFunc(failed, func(f string) bool { return strings.Contains(f, name+" drifted") }); drifted != wanted {
+				return fmt.Errorf("drifted is %v, checks fail: %q", drifted, failed)
+			}
+			return nil
+		}
+	}
+	if err := testbed.Poll(ctx, driftWithin, has(true)); err != nil {
+		j.Fatal(err)
+	}
+	err := j.Tool(ctx, nil, "kubectl", "-n", world.System, "delete", "pod", "-l", "app.kubernetes.io/name=headstart-installer", "--field-selector", "spec.nodeName="+name)
+	if err == nil {
+		err = testbed.Poll(ctx, settleTimeout, has(false))
+	}
+	if err != nil {
+		j.Fatal(err)
+	}
+	j.whatIsInstalledIsSound()
 }
 
 // otherNode is one that the gateway is not on.

@@ -47,6 +47,8 @@ type Function struct {
 	// Plain: its pods do without the runtime class headstart, and so get inputs in the
 	// body only.
 	Plain bool
+	// StatefulSet: its pods are one's, not a Deployment's.
+	StatefulSet bool
 	// Part is a label of all its objects, to remove them by.
 	Part string
 }
@@ -55,10 +57,13 @@ type Function struct {
 func (f Function) Host() string { return f.Name + ".example.com" }
 
 var functionManifest = template.Must(template.New("function").Parse(`apiVersion: apps/v1
-kind: Deployment
+kind: {{if .StatefulSet}}StatefulSet{{else}}Deployment{{end}}
 metadata: {name: {{.Name}}, namespace: {{.Namespace}}, labels: {part: {{printf "%q" .Part}}}}
 spec:
   replicas: {{.Replicas}}
+{{- if .StatefulSet}}
+  serviceName: {{.Name}}
+{{- end}}
   selector: {matchLabels: {app: {{.Name}}}}
   template:
     metadata:

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"time"
 
@@ -21,12 +22,28 @@ import (
 // them to the cluster's registry. It returns the values for the chart that name them.
 func (w *World) BuildImages(ctx context.Context, version string) (values string, err error) {
 	out := w.path("images-" + version)
-	cmd := exec.CommandContext(ctx, "go", "run", "./manifests/images", "-out", out, "-registry", cluster.Registry, "-tag", version, "-version", version)
+	err = w.make(ctx, "./manifests/images", "-out", out, "-registry", cluster.Registry, "-tag", version, "-version", version)
+	return filepath.Join(out, "values.yaml"), err
+}
+
+// Release makes a release as `make release` does, for this machine, of images that BuildImages has made for the version.
+func (w *World) Release(ctx context.Context, version string) (dir string, err error) {
+	dir, changes := w.path("release-"+version), w.path("changes-"+version+".md")
+	if err := os.WriteFile(changes, []byte("## "+strings.TrimPrefix(version, "v")+"\n"), 0o600); err != nil {
+		return "", err
+	}
+	err = w.make(ctx, "./manifests/release", "-out", dir, "-images", w.path("images-"+version), "-registry", cluster.Registry, "-version", version,
+		"-changelog", changes, "-systems", runtime.GOOS+"/"+runtime.GOARCH)
+	return dir, err
+}
+
+func (w *World) make(ctx context.Context, args ...string) error {
+	cmd := exec.CommandContext(ctx, "go", append([]string{"run"}, args...)...)
 	cmd.Dir = w.config.Source
 	if said, err := cmd.CombinedOutput(); err != nil {
-		return "", fmt.Errorf("building images: %w: %s", err, said)
+		return fmt.Errorf("%s: %w: %s", args[0], err, said)
 	}
-	return filepath.Join(out, "values.yaml"), nil
+	return nil
 }
 
 // Install installs or upgrades Headstart by its chart and returns how long that took until
@@ -36,17 +53,21 @@ func (w *World) Install(ctx context.Context, values string, more ...string) (tim
 		return 0, err
 	}
 	stores := w.path("stores.yaml")
-	// The nodes are on this machine's disk, of which a fifth need not be free.
-	list := fmt.Sprintf("node: {cacheSpare: 0, writeBackAfter: 10s}\nplacement: {enabled: true}\nstores:\n- name: %s\n  namespaces: [%s]\n"+
-		"  s3: {endpoint: %q, pathStyle: true, buckets: [%[4]s, %[6]s], write: {%[4]s: through, %[6]s: back}, credentialsSecret: %[5]s}\n",
-		StoreName, Functions, w.Cloud.S3.Endpoint, testbed.Bucket, storeSecret, testbed.Interim)
-	if err := os.WriteFile(stores, []byte(list), 0o600); err != nil {
+	if err := os.WriteFile(stores, []byte(w.Values(storeSecret)), 0o600); err != nil {
 		return 0, err
 	}
 	began := time.Now()
 	err := w.Tool(ctx, nil, "helm", append([]string{"upgrade", "--install", "headstart", w.Source("manifests/charts/headstart"), "-n", System,
 		"-f", values, "-f", stores, "--wait", "--timeout", "2m"}, more...)...)
 	return time.Since(began), err
+}
+
+// Values are those of the chart for this cluster, with the S3 server, whose credentials the Secret has.
+func (w *World) Values(secret string) string {
+	// The nodes are on this machine's disk, of which a fifth need not be free.
+	return fmt.Sprintf("node: {cacheSpare: 0, writeBackAfter: 10s}\nplacement: {enabled: true}\nstores:\n- name: %s\n  namespaces: [%s]\n"+
+		"  s3: {endpoint: %q, pathStyle: true, buckets: [%[4]s, %[6]s], write: {%[4]s: through, %[6]s: back}, credentialsSecret: %[5]s}\n",
+		StoreName, Functions, w.Cloud.S3.Endpoint, testbed.Bucket, secret, testbed.Interim)
 }
 
 // Stores is the chart's value `stores`, as JSON for helm's --set-json: the S3 server, for

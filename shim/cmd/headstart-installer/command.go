@@ -33,6 +33,8 @@ const (
 	restartAuto          = "auto"
 	restartNever         = "never"
 	defaultTimeout       = 3 * time.Minute
+	// terminationLog is where the kubelet reads a container's last words (terminationMessagePath).
+	terminationLog = "/dev/termination-log"
 )
 
 // options are what the flags say.
@@ -40,12 +42,13 @@ type options struct {
 	hostRoot, layout, restart, nodeName string
 	restartTimeout                      time.Duration
 	output                              string
+	lastWords                           string // file that the kubelet reads them from
 	settings                            install.Settings
 }
 
 // command is the command line.
 func command() *cobra.Command {
-	var o options
+	o := options{lastWords: terminationLog}
 	root := &cobra.Command{
 		Use:   "headstart-installer",
 		Short: "Installs Headstart's shim and containerd runtime on a node, and removes them",
@@ -80,7 +83,7 @@ func installCommand(o *options) *cobra.Command {
 				if err := ktls.Probe(); err != nil {
 					i.Log.Info("the daemon does the TLS of connections on this node, and these end with it", "reason", err)
 				}
-				return i.Install(ctx)
+				return o.withoutRuntime(i.Log, i.Install(ctx))
 			})
 		},
 	}
@@ -93,6 +96,17 @@ func installCommand(o *options) *cobra.Command {
 	f.StringVar(&o.settings.Config, "config", "", "containerd's configuration on the node (default by layout)")
 	f.BoolVar(&o.settings.Verify, "verify", true, "run a sandbox before the node is labelled")
 	return cmd
+}
+
+// withoutRuntime has the pod of a node that cannot have the runtime be as ready as others: the node's daemon and gateways work.
+// The container's termination message says why, for `headstart check`.
+func (o *options) withoutRuntime(log *slog.Logger, err error) error {
+	unsuited, is := err.(*layout.Unsuited) //nolint:errorlint // joined with another error it is not all that is wrong
+	if !is || o.nodeName == "" {
+		return err
+	}
+	log.Warn("the node does without the runtime; its functions get inputs as bodies", "reason", unsuited.Why)
+	return os.WriteFile(o.lastWords, []byte(unsuited.Error()+"\n"), 0o600)
 }
 
 func uninstallCommand(o *options) *cobra.Command {

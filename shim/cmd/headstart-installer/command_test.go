@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
@@ -14,6 +16,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/headstart-mesh/headstart/shim/install"
+	"github.com/headstart-mesh/headstart/shim/install/layout"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -84,6 +87,29 @@ func TestErrorsSayWhichFlagHelps(t *testing.T) {
 	}
 }
 
+// Of a node that cannot have the runtime the pod ends well, with the reason as its last words. Nothing else does.
+func TestANodeWithoutTheRuntimeIsNoFailure(t *testing.T) {
+	unsuited := &layout.Unsuited{Why: "it is another's"}
+	for name, tt := range map[string]struct {
+		node string
+		err  error
+		ends bool
+	}{
+		"in a cluster":     {"node-1", unsuited, true},
+		"by hand":          {"", unsuited, false},
+		"and not labelled": {"node-1", errors.Join(unsuited, errors.New("forbidden")), false},
+		"something else":   {"node-1", errors.New("no containerd"), false},
+		"nothing is wrong": {"node-1", nil, true},
+	} {
+		o := options{nodeName: tt.node, lastWords: filepath.Join(t.TempDir(), "log")}
+		err := o.withoutRuntime(slog.New(slog.DiscardHandler), tt.err)
+		said, _ := os.ReadFile(o.lastWords) // there may be none
+		if (err == nil) != tt.ends || (len(said) > 0) != (tt.ends && tt.err != nil) || len(said) > 0 && !strings.Contains(string(said), "another's") {
+			t.Errorf("%s: %v, last words %q", name, err, said)
+		}
+	}
+}
+
 // The installer's pod stays until it is told to end.
 func TestWait(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
@@ -124,7 +150,7 @@ func TestTheReferenceIsComplete(t *testing.T) {
 		}
 	}
 	check(command())
-	for _, event := range []string{install.EventRestarting, install.EventReady, install.EventRemoved} {
+	for _, event := range []string{install.EventRestarting, install.EventReady, install.EventRemoved, install.EventUnsuited} {
 		if !strings.Contains(string(text), "`"+event+"`") {
 			t.Errorf("%s lacks %s", page, event)
 		}

@@ -102,7 +102,7 @@ func makeOpen(dir string) error {
 
 // serveOTLP takes the shims' spans on otlp.sock until ctx ends.
 func serveOTLP(ctx context.Context, g *errgroup.Group, c config, with grpc.DialOption) {
-	conn, err := grpc.NewClient(c.otlp, with)
+	conn, err := grpc.NewClient(c.otlp, grpc.WithNoProxy(), with)
 	if err != nil {
 		g.Go(func() error { return fmt.Errorf("--otlp %q: %w", c.otlp, err) })
 		return

@@ -12,8 +12,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/collectors"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/headstart-mesh/headstart/filters/filterapi"
@@ -28,6 +26,7 @@ import (
 	"github.com/headstart-mesh/headstart/shim/nodeapi"
 	"github.com/headstart-mesh/headstart/shim/nodeapi/descriptors"
 	"github.com/headstart-mesh/headstart/shim/nodeapi/endpoints"
+	"github.com/headstart-mesh/headstart/shim/nodeapi/metrics"
 	"github.com/headstart-mesh/headstart/shim/nodeapi/serve"
 	"github.com/headstart-mesh/headstart/shim/nodeapi/streams"
 	"github.com/headstart-mesh/headstart/shim/nodeapi/tracing"
@@ -39,6 +38,7 @@ import (
 	"github.com/headstart-mesh/headstart/shim/objects/tree"
 	"github.com/headstart-mesh/headstart/shim/peers"
 	"github.com/headstart-mesh/headstart/shim/probe"
+	"github.com/headstart-mesh/headstart/shim/processors"
 	"github.com/headstart-mesh/headstart/shim/proxy"
 	"github.com/headstart-mesh/headstart/shim/s3proxy"
 	"github.com/headstart-mesh/headstart/shim/sandboxes"
@@ -88,8 +88,7 @@ func run(ctx context.Context, c config) (err error) {
 	if err := os.MkdirAll(c.runDir, 0o755); err != nil {
 		return fmt.Errorf("making the directory for sockets: %w", err)
 	}
-	registry := prometheus.NewRegistry()
-	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	registry := metrics.NewRegistry()
 
 	// Inputs: stores -> objects -> buffer.
 	kept, err := inputs.Open(c.inputsOf(log))
@@ -183,7 +182,12 @@ func run(ctx context.Context, c config) (err error) {
 	defer connected.Close()
 	joins.Connect, joins.Lapse, joins.Rekeyed = connected.Connect, connected.Lapse, connected.Rekeyed
 	registry.MustRegister(connections.NewCollector(connected))
-	workflows = workflow.New(workflow.Config{Find: functions.Find, Outside: connected.Outside, Store: connected.State, Event: up.Event, Metrics: workflow.NewMetrics(registry)})
+	load, err := processors.Open()
+	if err != nil {
+		return err
+	}
+	workflows = workflow.New(workflow.Config{Find: functions.Find, Outside: connected.Outside, Store: connected.State, Busy: load.Busy, Event: up.Event,
+		Metrics: workflow.NewMetrics(registry)})
 	defer workflows.Close()
 	curated := curator.New(fetches, versions, s3.Learned, workflows.Records, log)
 	defer curated.Close()
@@ -206,7 +210,7 @@ func run(ctx context.Context, c config) (err error) {
 	defer handOver.CloseIdleConnections()
 	requests := ingress.New(ingress.Config{Node: me.name, Functions: functions, ControlPlane: up,
 		Instances: platform.sandboxes, Objects: fetches, Peers: handOver, Mesh: platform.mesh, Deliveries: sockets,
-		Foresee: s3.Foresee, Workflows: workflows,
+		Foresee: s3.Foresee, Workflows: workflows, Busy: load.Busy,
 		Metrics: ingress.NewMetrics(registry), Log: log})
 	process := rand.Text() // no other daemon of the node has this name
 	var gone func(consumer string) bool
@@ -265,6 +269,7 @@ func run(ctx context.Context, c config) (err error) {
 	g.Go(func() error { node.GiveBack(ctx); return nil })
 	g.Go(func() error { me.run(ctx); return nil })
 	g.Go(func() error { prober.Run(ctx); return nil })
+	g.Go(func() error { load.Watch(ctx); return nil })
 	g.Go(func() error { node.TellSignals(ctx, joined, up.Signals); return nil })
 	g.Go(func() error { allowed.Watch(ctx, up.StoreProblems, log); return nil })
 	g.Go(func() error { connected.Watch(ctx, up.DestinationProblems); return nil })

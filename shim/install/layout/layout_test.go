@@ -77,6 +77,27 @@ func TestDetect(t *testing.T) {
 	}
 }
 
+// Operating systems that write containerd's configuration themselves, and others.
+func TestNodesThatCannotHaveTheRuntime(t *testing.T) {
+	for name, tt := range map[string]struct {
+		node files
+		why  string
+	}{
+		"Container-Optimized OS":  {files{"/etc/os-release": "NAME=\"Container-Optimized OS\"\nID=cos\nVERSION=121\n", plain: "", socket: ""}, "/opt read-only"},
+		"Bottlerocket":            {files{"/etc/os-release": "NAME=Bottlerocket\nID=bottlerocket\nVARIANT_ID=aws-k8s-1.33\n", plain: "", socket: ""}, "Bottlerocket"},
+		"Talos":                   {files{"/etc/os-release": "NAME=\"Talos\"\nID=talos\nVERSION_ID=v1.11.0\n", plain: "", socket: ""}, "Talos"},
+		"OpenShift":               {files{"/usr/lib/os-release": "NAME=\"Red Hat Enterprise Linux CoreOS\"\nID=\"rhel\"\nVARIANT_ID=coreos\n", "/run/crio/crio.sock": ""}, "CRI-O"},
+		"CRI-O beside containerd": {files{"/run/crio/crio.sock": "", socket: ""}, ""},
+		"Ubuntu":                  {files{"/etc/os-release": "ID=ubuntu\nID_LIKE=debian\n", plain: "", socket: ""}, ""},
+		"nothing said":            {files{plain: "", socket: ""}, ""},
+	} {
+		err := layout.Suits(tt.node)
+		if unsuited, is := errors.AsType[*layout.Unsuited](err); is != (tt.why != "") || err != nil && (!is || !strings.Contains(unsuited.Error(), tt.why)) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
 // Where a change would be a risk, there is none, and the error says where and what to do.
 func TestRefusals(t *testing.T) {
 	for name, tt := range map[string]struct {

@@ -172,10 +172,10 @@ func Bounded(ctx context.Context, limit time.Duration, step func(context.Context
 	return step(ctx)
 }
 
-// Metrics answers GET /metrics.
+// Metrics answers GET /metrics, with exemplars for those who ask for OpenMetrics.
 func Metrics(g prometheus.Gatherer) http.Handler {
 	mux := http.NewServeMux()
-	mux.Handle("GET /metrics", promhttp.HandlerFor(g, promhttp.HandlerOpts{}))
+	mux.Handle("GET /metrics", promhttp.HandlerFor(g, promhttp.HandlerOpts{EnableOpenMetrics: true}))
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		end, c := time.Now().Add(scrapeTimeout), http.NewResponseController(w)
 		_, _ = c.SetReadDeadline(end), c.SetWriteDeadline(end) // a test's recorder has none

@@ -76,12 +76,13 @@ type s3Entry struct {
 	PathStyle         bool              `json:"pathStyle"`
 	Buckets           []string          `json:"buckets"`
 	CredentialsSecret string            `json:"credentialsSecret"`
+	Credentials       string            `json:"credentials"`
 	Write             map[string]string `json:"write"`
 }
 
 func (e *s3Entry) fill(s *Store) {
 	s.Kind, s.Endpoint, s.Region, s.PathStyle = KindS3, e.Endpoint, cmp.Or(e.Region, DefaultRegion), e.PathStyle
-	s.Buckets, s.Secret, s.Write = e.Buckets, e.CredentialsSecret, e.Write
+	s.Buckets, s.Secret, s.Credentials, s.Write = e.Buckets, e.CredentialsSecret, e.Credentials, e.Write
 }
 
 func (e *s3Entry) validate(check checker) {
@@ -90,7 +91,16 @@ func (e *s3Entry) validate(check checker) {
 	if e.Region != "" {
 		check(".s3.region", e.Region, labelProblem(e.Region), field.LabelFix)
 	}
-	check(".s3.credentialsSecret", e.CredentialsSecret, labelProblem(e.CredentialsSecret), secretFix)
+	switch {
+	case e.Credentials == "" && e.CredentialsSecret == "":
+		check(".s3.credentialsSecret", "", "is missing", secretFix+"; or write credentials: "+strings.Join(Credentials, " or "))
+	case e.Credentials == "":
+		check.secret(".s3.credentialsSecret", e.CredentialsSecret)
+	case e.CredentialsSecret != "":
+		check(".s3.credentials", e.Credentials, "stands beside credentialsSecret", "remove one of the two")
+	case !slices.Contains(Credentials, e.Credentials):
+		check(".s3.credentials", e.Credentials, "is not where credentials come from", "use "+strings.Join(Credentials, " or ")+", or name a secret by credentialsSecret")
+	}
 	check.buckets(".s3.buckets", e.Buckets, reference.S3Buckets)
 	for _, bucket := range slices.Sorted(maps.Keys(e.Write)) {
 		at := fmt.Sprintf(".s3.write[%q]", bucket)

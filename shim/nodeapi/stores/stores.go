@@ -33,6 +33,15 @@ const (
 // Writes are all of them.
 var Writes = []string{WriteThrough, WriteBack}
 
+// Where the credentials of an S3 store come from that has no secret: the AWS SDK finds them for the node's daemon, or there are none.
+const (
+	CredentialsWorkload  = "workload"
+	CredentialsAnonymous = "anonymous"
+)
+
+// Credentials are all of them.
+var Credentials = []string{CredentialsWorkload, CredentialsAnonymous}
+
 // Store is one store that the operator allows.
 type Store struct {
 	Name string
@@ -61,6 +70,8 @@ type Store struct {
 	Write map[string]string
 	// Secret is the name of the secret that holds the credentials; empty: none are needed.
 	Secret string
+	// Credentials says where those of S3 come from without a secret.
+	Credentials string
 	// Namespaces are those whose functions may use the store; empty: all.
 	Namespaces []string
 }
@@ -90,7 +101,7 @@ func (s Store) Message() *nodeapi.Store {
 		fresh[bucket] = durationpb.New(holds)
 	}
 	return &nodeapi.Store{Name: s.Name, Kind: s.Kind, Endpoint: s.Endpoint, Region: s.Region, PathStyle: s.PathStyle,
-		Tls: s.TLS, Database: int32(s.Database), PublicAddresses: s.Public, Buckets: s.Buckets, Shared: s.Shared, Secret: s.Secret,
+		Tls: s.TLS, Database: int32(s.Database), PublicAddresses: s.Public, Buckets: s.Buckets, Shared: s.Shared, Secret: s.Secret, Credentials: s.Credentials,
 		Namespaces: s.Namespaces, Fresh: fresh, Write: s.Write}
 }
 

@@ -192,7 +192,9 @@ func TestParseRefusesAField(t *testing.T) {
 			`[5].http.hosts[0]: "a:70000" must have a port of 1 to 65535, or none; write it like models.example.com, or with a port like 10.0.0.7:8080`,
 		},
 		{"http: {hosts: [www.example.com]}", "http: {hosts: [www.example.com]}\n  redis: {address: 'a:1', keyspaces: [a]}", `[5]: has more than one of s3, redis and http; make a store of each, with a name of its own`},
-		{"credentialsSecret: archive", "", "[1].s3.credentialsSecret: is missing; name the secret that holds the credentials: " + label},
+		{"credentialsSecret: archive", "", "[1].s3.credentialsSecret: is missing; name the secret that holds the credentials: " + label + "; or write credentials: workload or anonymous"},
+		{"credentialsSecret: archive", "credentials: workload\n    credentialsSecret: archive", `[1].s3.credentials: "workload" stands beside credentialsSecret; remove one of the two`},
+		{"credentialsSecret: archive", "credentials: iam", `[1].s3.credentials: "iam" is not where credentials come from; use workload or anonymous, or name a secret by credentialsSecret`},
 	} {
 		t.Run(tt.replacement, func(t *testing.T) {
 			got, err := stores.Parse([]byte(strings.Replace(valid, tt.old, tt.replacement, 1)))

@@ -55,7 +55,7 @@ func Start(ctx context.Context, service, version, target string, with ...grpc.Di
 		return func(context.Context) error { return nil }, nil
 	}
 	plain := grpc.WithTransportCredentials(insecure.NewCredentials())
-	conn, err := grpc.NewClient(target, append([]grpc.DialOption{plain}, with...)...)
+	conn, err := grpc.NewClient(target, append([]grpc.DialOption{plain, grpc.WithNoProxy()}, with...)...)
 	if err != nil {
 		return nil, fmt.Errorf("connecting to the trace collector %q: %w", target, err)
 	}

@@ -251,24 +251,24 @@ func (r *Runtime) List(ctx context.Context) ([]sandboxes.Container, error) {
 	if err != nil {
 		return nil, fmt.Errorf("listing containers: %w", err)
 	}
-	var running []sandboxes.Container
+	var started []sandboxes.Container
 	keep := map[string]bool{}
 	for _, c := range all {
 		sb := &sandbox{runtime: r, id: c.ID(), container: c}
 		if err := sb.adopt(ctx); err != nil {
-			// Half-made, or ended while nobody watched: nobody waits for it any more.
+			// Half-made: nobody waits for it any more.
 			if err := sb.Remove(ctx, 0); err != nil {
 				return nil, fmt.Errorf("removing container %s: %w", c.ID(), err)
 			}
 			continue
 		}
 		keep[c.ID()] = true
-		running = append(running, sb)
+		started = append(started, sb)
 	}
 	if err := r.net.sweep(ctx, keep); err != nil {
 		return nil, err
 	}
-	return running, nil
+	return started, nil
 }
 
 func withLabels(function string) client.NewContainerOpts {

@@ -94,10 +94,7 @@ func (sb *sandbox) wait() error {
 			// The client passes gRPC's own error on. A task that containerd does not
 			// know has ended, with its shim, in a way that nobody saw.
 			if st.Error() == nil || errdefs.IsNotFound(errgrpc.ToNative(st.Error())) {
-				sb.exit = sandboxes.Exit{
-					Code: st.ExitCode(), OutOfMemory: st.ExitCode() == killed && sb.outOfMemory(life),
-				}
-				close(sb.exited)
+				sb.ended(life, st.ExitCode())
 				return
 			}
 			// containerd is away; the shim and the program go on without it.
@@ -112,6 +109,12 @@ func (sb *sandbox) wait() error {
 		}
 	})
 	return nil
+}
+
+// ended notes how the program has ended.
+func (sb *sandbox) ended(ctx context.Context, code uint32) {
+	sb.exit = sandboxes.Exit{Code: code, OutOfMemory: code == killed && sb.outOfMemory(ctx)}
+	close(sb.exited)
 }
 
 // outOfMemory asks the kernel whether a killed program had no memory left. What cannot be asked any
@@ -152,11 +155,15 @@ func (sb *sandbox) adopt(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if st.Status != client.Running {
-		return fmt.Errorf("task is %s", st.Status)
+	switch sb.started = true; st.Status {
+	case client.Running:
+		return sb.wait()
+	case client.Stopped:
+		sb.exited = make(chan struct{})
+		sb.ended(ctx, st.ExitStatus)
+		return nil
 	}
-	sb.started = true
-	return sb.wait()
+	return fmt.Errorf("task is %s", st.Status)
 }
 
 // Start implements sandboxes.Container.

@@ -79,16 +79,16 @@ func (m *Memory) Create(ctx context.Context, s sandboxes.Spec) (sandboxes.Contai
 func (m *Memory) List(context.Context) ([]sandboxes.Container, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	var running []sandboxes.Container
+	var all []sandboxes.Container
 	for id, sb := range m.sandboxes {
-		if sb.running {
-			running = append(running, sb)
+		if !sb.started {
+			sb.exit(killed)
+			delete(m.sandboxes, id)
 			continue
 		}
-		sb.exit(killed)
-		delete(m.sandboxes, id)
+		all = append(all, sb)
 	}
-	return running, nil
+	return all, nil
 }
 
 // Sandboxes returns the ids of what there is, sorted.
@@ -118,6 +118,7 @@ type sandbox struct {
 	address netip.Addr
 	exited  chan struct{}
 
+	started  bool
 	running  bool
 	how      sandboxes.Exit
 	output   string
@@ -165,7 +166,7 @@ func (sb *sandbox) Start(ctx context.Context) error {
 	default:
 		return fmt.Errorf("%q is not a program", sb.spec.Args)
 	}
-	sb.running = true
+	sb.started, sb.running = true, true
 	if args[2] == "" {
 		act()
 		return nil

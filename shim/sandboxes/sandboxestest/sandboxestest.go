@@ -392,12 +392,18 @@ func listHalfMade(t *testing.T, b *bench) {
 	b.remove(sandboxes[0], 0)
 }
 
+// listExited: a program that ended while no daemon was there is heard of.
 func listExited(t *testing.T, b *bench) {
-	sb := b.start(b.spec("exit", "0"))
+	sb := b.start(b.spec("exit", "3"))
 	b.ended(sb)
 	b.restart()
-	if got, _ := b.list(); len(got) > 0 {
-		t.Errorf("%v, want none", got)
+	got, sandboxes := b.list()
+	if diff := cmp.Diff(tell(sb), got); diff != "" {
+		t.Fatalf("sandboxes after a restart (-want +got):\n%s", diff)
 	}
-	b.nothing(sb.ID())
+	b.ended(sandboxes[0])
+	if code := sandboxes[0].Exit().Code; code != 3 {
+		t.Errorf("exit code %d, want 3", code)
+	}
+	b.remove(sandboxes[0], 0)
 }

@@ -209,19 +209,23 @@ func (j *Journal) Read(ctx context.Context) ([]Call, error) {
 	return all, nil
 }
 
-// Entry is a call as it is written next. Its error is a problem if the record has no room for it.
-func (j *Journal) Entry(c Call) (Entry, error) {
+// Entry is a call as it is written next, behind other entries. Its error is a problem if the record has no room for it.
+func (j *Journal) Entry(c Call, behind ...Entry) (Entry, error) {
 	value, err := c.encode()
-	switch {
-	case err != nil:
+	if err != nil {
 		return Entry{}, err
-	case len(value) > entryMost, j.bytes+int64(len(value)) > recordMost:
+	}
+	bytes := j.bytes + int64(len(value))
+	for _, e := range behind {
+		bytes += int64(len(e.value))
+	}
+	if len(value) > entryMost || bytes > recordMost {
 		return Entry{}, errFull
 	}
 	if c, err = decode(value); err != nil {
 		return Entry{}, err
 	}
-	return Entry{calls + strconv.Itoa(j.wrote+1), value, c}, nil
+	return Entry{calls + strconv.Itoa(j.wrote+len(behind)+1), value, c}, nil
 }
 
 // Wrote says that an entry is in the record: the next one comes after it.

@@ -29,11 +29,11 @@ const (
 	// bytesOfNode bounds all rows, a part of what the chart gives the daemon. Namespaces share it.
 	bytesOfNode = 8 << 20
 
-	// A function is guessed from while a quarter of its rows prove right at least: below, the work that is squashed costs more
-	// than it gains. Its rows are watched on, so it can come back.
-	leastRight = 0.25
-	// leastSeen is how often they must have proved something before that counts, and seenMost when all counts are halved.
-	leastSeen, seenMost = 8, 64
+	// LeastRight is how likely guesses have to be right: below, the work that is squashed costs more than it gains. It lets one pass that is wrong
+	// every other time, and not two in a row. A function's rows are watched on, so it can come back.
+	LeastRight = 0.35
+	// seenMost is how many proofs count: a function that answers otherwise from now on is known for that soon. Before so many all is believed.
+	seenMost = 16
 )
 
 // Of names a table: what a namespace's workflows have heard from one revision of a function. Others learn nothing of that, not
@@ -77,10 +77,11 @@ type Tables struct {
 	used   map[string]*list.List // rows by namespace, the one that was used last first
 }
 
-// table has the rows of one function, and how often they have proved right.
+// table has the rows of one function, and which part of them has proved right lately.
 type table struct {
-	rows        map[Key]*list.Element
-	right, seen int
+	rows  map[Key]*list.Element
+	right float64
+	seen  int
 }
 
 type row struct {
@@ -97,22 +98,27 @@ func New() *Tables {
 	return &Tables{share: fair.NewShare(bytesOfNode), tables: map[Of]*table{}, used: map[string]*list.List{}}
 }
 
-// Guess is what the function has answered last to such a request, if it can be trusted.
-func (t *Tables) Guess(of Of, k Key, now time.Time) (program.Answer, bool) {
+// Guess is what the function has answered last to such a request, if it can be trusted, and which part of such guesses is wrong.
+func (t *Tables) Guess(of Of, k Key, now time.Time) (a program.Answer, wrong float64, known bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if table := t.tables[of]; table == nil || !table.trusted() {
-		return program.Answer{}, false
+	table := t.tables[of]
+	if table == nil || 1-table.wrong() < LeastRight {
+		return a, 0, false
 	}
 	r := t.find(of, k, now)
 	if r == nil {
-		return program.Answer{}, false
+		return a, 0, false
 	}
-	return r.answer, true
+	return r.answer, table.wrong(), true
 }
 
-func (t *table) trusted() bool {
-	return t.seen < leastSeen || float64(t.right) >= leastRight*float64(t.seen)
+// wrong is which part of the rows has proved wrong lately.
+func (t *table) wrong() float64 {
+	if t.seen < seenMost {
+		return 0
+	}
+	return 1 - t.right
 }
 
 // find returns a row that is not too old; the caller holds mu.
@@ -221,12 +227,12 @@ func (t *Tables) room(r *row) bool {
 }
 
 func (t *table) proved(right bool) {
-	if t.seen++; right {
-		t.right++
+	t.seen = min(t.seen+1, seenMost)
+	now := 0.0
+	if right {
+		now = 1
 	}
-	if t.seen >= seenMost {
-		t.seen, t.right = t.seen/2, t.right/2
-	}
+	t.right += (now - t.right) / float64(t.seen)
 }
 
 // Same tells whether two answers are the same, as far as workflows look at what functions say: headers have times and ids.

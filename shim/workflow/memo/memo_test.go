@@ -61,7 +61,7 @@ func TestKeys(t *testing.T) {
 func TestGuesses(t *testing.T) {
 	tables, key := memo.New(), memo.KeyOf(request("x"))
 	guessed := func(of memo.Of, now time.Time) string {
-		a, known := tables.Guess(of, key, now)
+		a, _, known := tables.Guess(of, key, now)
 		if !known {
 			return "nothing"
 		}
@@ -85,7 +85,7 @@ func TestGuesses(t *testing.T) {
 		}
 	}
 	for _, body := range []string{"y", "z"} {
-		if _, known := tables.Guess(prices, memo.KeyOf(request(body)), began); known {
+		if _, _, known := tables.Guess(prices, memo.KeyOf(request(body)), began); known {
 			t.Errorf("%s is kept", body)
 		}
 	}
@@ -94,7 +94,7 @@ func TestGuesses(t *testing.T) {
 // From a function whose answers change is guessed no more, until they do no longer.
 func TestTrust(t *testing.T) {
 	tables, key := memo.New(), memo.KeyOf(request("x"))
-	known := func() bool { _, is := tables.Guess(prices, key, began); return is }
+	known := func() bool { _, _, is := tables.Guess(prices, key, began); return is }
 	for n := range 20 {
 		tables.Feed(prices, key, answer(fmt.Sprint(n)), began)
 	}
@@ -125,7 +125,7 @@ func TestRoom(t *testing.T) {
 		tables.Guess(prices, key(0), began)
 	}
 	for n := range 60 {
-		if _, known := tables.Guess(prices, key(n), began); known != (n == 0 || n > 10) {
+		if _, _, known := tables.Guess(prices, key(n), began); known != (n == 0 || n > 10) {
 			t.Errorf("row %d: %v", n, known)
 		}
 	}
@@ -137,12 +137,12 @@ func TestRoom(t *testing.T) {
 		tables.Feed(of, key(n), large, began)
 	}
 	tables.Feed(bank, key(0), large, began)
-	if _, known := tables.Guess(bank, key(0), began); !known {
+	if _, _, known := tables.Guess(bank, key(0), began); !known {
 		t.Error("a namespace leaves no room for others")
 	}
 	last := prices
 	last.Function += fmt.Sprint(999 / 40)
-	if _, known := tables.Guess(last, key(999), began); !known {
+	if _, _, known := tables.Guess(last, key(999), began); !known {
 		t.Error("the latest row is not kept")
 	}
 }
@@ -152,7 +152,7 @@ func TestHearing(t *testing.T) {
 	tables, key := memo.New(), memo.KeyOf(request("{}"))
 	want := func(what string, at time.Time, body string) {
 		t.Helper()
-		if got, known := tables.Guess(prices, key, at); string(got.Body) != body || known != (body != "") {
+		if got, _, known := tables.Guess(prices, key, at); string(got.Body) != body || known != (body != "") {
 			t.Errorf("%s: %q, %t, want %q", what, got.Body, known, body)
 		}
 	}

@@ -110,6 +110,22 @@ func (f *frame) forks(place uint64) bool {
 	return false
 }
 
+// Beside tells whether the step is in another branch of a fork than the other one: neither is for the sake of the other's answer.
+func (s *Step) Beside(other *Step) bool {
+	branches := map[uint64]uint64{} // by their forks
+	for f := s.frame; f != nil; f = f.up {
+		if f.role == ofBranch {
+			branches[f.up.place] = f.place
+		}
+	}
+	for f := other.frame; f != nil && len(branches) > 0; f = f.up {
+		if f.role == ofBranch && branches[f.up.place] != 0 && branches[f.up.place] != f.place {
+			return true
+		}
+	}
+	return false
+}
+
 // basis is where hashes begin (FNV-1a's offset basis).
 const basis = 14695981039346656037
 

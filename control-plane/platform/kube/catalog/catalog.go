@@ -44,12 +44,15 @@ type Function struct {
 	Target   intstr.IntOrString
 	// Workload makes the instances; nil: none does, or several do.
 	Workload *object.Workload
-	// ScalesToZero: Headstart scales the workload from and to zero. Several functions of
-	// one workload may say so, with one idle window.
+	// ScalesToZero: Headstart scales the workload to zero. Several functions of one workload may say so, with one idle
+	// window.
 	ScalesToZero bool
-	// Scaler is the autoscaler that has the workload, like "HorizontalPodAutoscaler fire".
-	// Headstart leaves it alone then.
+	// Wakes: Headstart scales the workload from zero.
+	Wakes bool
+	// Scaler is the autoscaler that has the workload, like "HorizontalPodAutoscaler fire", and whose it is to have more
+	// replicas than none. Least is how few it leaves.
 	Scaler string
+	Least  int32
 	// Relay takes the requests of a function of Knative's.
 	Relay *platform.Relay
 }

@@ -61,7 +61,7 @@ func TestAServiceBecomesAFunction(t *testing.T) {
 	}
 	p := policy.Default()
 	p.ScaleToZero = 30 * time.Second
-	want := &catalog.Function{Selector: map[string]string{"app": "fire"}, Target: intstr.FromInt32(8080), Workload: d, ScalesToZero: true, Function: platform.Function{
+	want := &catalog.Function{Selector: map[string]string{"app": "fire"}, Target: intstr.FromInt32(8080), Workload: d, ScalesToZero: true, Wakes: true, Function: platform.Function{
 		Name: "shop/fire", Hosts: []string{"fire.shop.svc.cluster.local", "fire.shop.svc", "fire.shop"}, Image: "example.com/fire", Port: 8080,
 		RequestTimeout: time.Hour, Service: "fire.shop.svc.cluster.local", ServicePort: 80, Policy: p}}
 	if d := cmp.Diff(want, functions[0]); d != "" {
@@ -139,24 +139,32 @@ func TestACanaryThatIsNotScaled(t *testing.T) {
 }
 
 func TestOtherAutoscalers(t *testing.T) {
-	hpa := map[string]*object.Scaler{"h": {ObjectMeta: named("h"), Kind: "HorizontalPodAutoscaler", TargetKind: "Deployment", TargetName: "fire"}}
-	keda := map[string]*object.Scaler{"k": {ObjectMeta: named("k"), Kind: "ScaledObject", TargetKind: "Deployment", TargetName: "fire"}}
-	elsewhere := map[string]*object.Scaler{"h": {ObjectMeta: named("h"), Kind: "HorizontalPodAutoscaler", TargetKind: "StatefulSet", TargetName: "fire"}}
+	scaler := func(kind, name, target string, least int32) map[string]*object.Scaler {
+		return map[string]*object.Scaler{name: {ObjectMeta: named(name), Kind: kind, TargetKind: target, TargetName: "fire", Least: least}}
+	}
+	hpa := scaler(object.HorizontalPodAutoscaler, "h", object.Deployment, 1)
 	for _, c := range []struct {
 		name              string
 		autoscalers, keda map[string]*object.Scaler
 		want              string
+		toZero, wakes     bool
+		problem           string
 	}{
-		{"none", elsewhere, nil, ""},
-		{"HPA", hpa, nil, "HorizontalPodAutoscaler h"},
-		{"KEDA, which makes an HPA", hpa, keda, "ScaledObject k"},
+		{"none", scaler(object.HorizontalPodAutoscaler, "h", object.StatefulSet, 1), nil, "", true, true, ""},
+		{"HPA, which rests at zero", hpa, nil, "HorizontalPodAutoscaler h", true, true, ""},
+		{"HPA that scales to zero", scaler(object.HorizontalPodAutoscaler, "h", object.Deployment, 0), nil, "HorizontalPodAutoscaler h", false, true, ""},
+		{"KEDA, which makes an HPA", hpa, scaler(object.ScaledObject, "k", object.Deployment, 0), "ScaledObject k", false, true, ""},
+		{"KEDA that keeps replicas", hpa, scaler(object.ScaledObject, "k", object.Deployment, 2), "ScaledObject k", false, false, "minReplicaCount to 0"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			o := with([]*object.Service{service("fire", idle)}, deployment("fire", "fire"))
 			o.Autoscalers, o.ScaledObjects = c.autoscalers, c.keda
 			functions, problems := reader.Read("shop", o)
-			if len(functions) != 1 || functions[0].Scaler != c.want || functions[0].ScalesToZero != (c.want == "") || (len(problems) == 0) != (c.want == "") {
-				t.Errorf("functions %+v, problems %+v", functions, problems)
+			if len(functions) != 1 || functions[0].Scaler != c.want || functions[0].ScalesToZero != c.toZero || functions[0].Wakes != c.wakes {
+				t.Errorf("functions %+v", functions)
+			}
+			if (len(problems) == 0) != (c.problem == "") || c.problem != "" && !strings.Contains(problems[0].Message, c.problem) {
+				t.Errorf("problems %+v", problems)
 			}
 		})
 	}

@@ -101,15 +101,31 @@ func (n *reading) settle() {
 			continue
 		}
 		byWorkload[f.Workload] = append(byWorkload[f.Workload], f)
-		if f.Scaler = n.scalerOf(f.Workload); f.Scaler != "" && f.ScalesToZero {
-			f.ScalesToZero = false
-			n.problems = append(n.problems, Problem{Function: f.Name, Reason: reasonScaleToZeroNoEffect, Field: policy.KeyScaleToZero,
-				Message: fmt.Sprintf("%s has no effect: %s scales %s %s; remove one of the two", policy.KeyScaleToZero, f.Scaler, f.Workload.Kind, f.Workload.Name)})
+		f.Wakes = f.ScalesToZero
+		if s := n.scalerOf(f.Workload); s != nil {
+			n.share(f, s)
 		}
 	}
 	for w, functions := range byWorkload {
 		n.settleWindows(w, functions)
 	}
+}
+
+// share has Headstart scale between zero and one only, as far as the autoscaler leaves that to others. A
+// HorizontalPodAutoscaler rests while there are no replicas; one that may have none scales to zero itself, and looks
+// for work too rarely to wake for a request; KEDA keeps the least that it was told.
+func (n *reading) share(f *Function, s *object.Scaler) {
+	f.Scaler, f.Least = s.Kind+" "+s.Name, s.Least
+	if s.Least == 0 {
+		f.ScalesToZero = false
+		return
+	}
+	if s.Kind == object.HorizontalPodAutoscaler || !f.ScalesToZero {
+		return
+	}
+	f.ScalesToZero, f.Wakes = false, false
+	n.problems = append(n.problems, Problem{Function: f.Name, Reason: reasonScaleToZeroNoEffect, Field: policy.KeyScaleToZero,
+		Message: fmt.Sprintf("%s has no effect: %s keeps %d replicas of %s %s; set its minReplicaCount to 0", policy.KeyScaleToZero, f.Scaler, s.Least, f.Workload.Kind, f.Workload.Name)})
 }
 
 // settleWindows refuses functions that want different idle windows of one workload.
@@ -134,15 +150,15 @@ func (n *reading) settleWindows(w *object.Workload, functions []*Function) {
 	}
 }
 
-// scalerOf names the autoscaler that has the workload, empty for none.
-func (n *reading) scalerOf(w *object.Workload) string {
+// scalerOf is the autoscaler that has the workload, nil for none.
+func (n *reading) scalerOf(w *object.Workload) *object.Scaler {
 	// KEDA makes a HorizontalPodAutoscaler; what the owner knows is the ScaledObject.
 	for _, all := range []map[string]*object.Scaler{n.objects.ScaledObjects, n.objects.Autoscalers} {
 		for _, name := range slices.Sorted(maps.Keys(all)) {
 			if s := all[name]; s.TargetKind == w.Kind && s.TargetName == w.Name {
-				return s.Kind + " " + s.Name
+				return s
 			}
 		}
 	}
-	return ""
+	return nil
 }

@@ -6,6 +6,7 @@ package object
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -138,6 +139,21 @@ type Node struct {
 	// Ready is the kubelet's word, Lost that there has been none for so long that the
 	// cluster has given it up.
 	Ready, Lost bool
+	// Drifted: see Drifted.
+	Drifted bool
+}
+
+// The label of nodes where the installer has tried a sandbox, and the name of its runtime.
+const (
+	nodeLabel, nodeReady = "headstart.dev/node", "ready"
+	runtimeHandler       = "headstart"
+)
+
+// Drifted tells whether a node's container runtime has lost the runtime that the installer has put there: somebody has written
+// its configuration since. Kubelets say which runtimes there are from Kubernetes 1.31 and containerd 2.0 on; of others it is not known.
+func Drifted(n *corev1.Node) bool {
+	return n.Labels[nodeLabel] == nodeReady && len(n.Status.RuntimeHandlers) > 0 &&
+		!slices.ContainsFunc(n.Status.RuntimeHandlers, func(h corev1.NodeRuntimeHandler) bool { return h.Name == runtimeHandler })
 }
 
 // NodeOf reads a *corev1.Node.
@@ -146,7 +162,7 @@ func NodeOf(o any) (*Node, error) {
 	case *Node:
 		return n, nil
 	case *corev1.Node:
-		kept := &Node{ObjectMeta: identity(n), Lost: true}
+		kept := &Node{ObjectMeta: identity(n), Lost: true, Drifted: Drifted(n)}
 		for _, c := range n.Status.Conditions {
 			if c.Type == corev1.NodeReady {
 				kept.Ready, kept.Lost = c.Status == corev1.ConditionTrue, c.Status == corev1.ConditionUnknown

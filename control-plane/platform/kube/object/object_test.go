@@ -1,6 +1,7 @@
 package object_test
 
 import (
+	"math"
 	"net/netip"
 	"testing"
 	"time"
@@ -10,6 +11,7 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
@@ -45,6 +47,21 @@ func TestNodes(t *testing.T) {
 		n, err := object.NodeOf(&corev1.Node{Status: corev1.NodeStatus{Conditions: []corev1.NodeCondition{{Type: corev1.NodeMemoryPressure, Status: "False"}, {Type: corev1.NodeReady, Status: status}}}})
 		if err != nil || n.Ready != want[0] || n.Lost != want[1] {
 			t.Errorf("%s: %+v, %v", status, n, err)
+		}
+	}
+	for name, tt := range map[string]struct {
+		label    string
+		handlers []corev1.NodeRuntimeHandler
+		want     bool
+	}{
+		"as the installer leaves it":          {"ready", []corev1.NodeRuntimeHandler{{Name: ""}, {Name: "runc"}, {Name: "headstart"}}, false},
+		"its configuration was written again": {"ready", []corev1.NodeRuntimeHandler{{Name: ""}, {Name: "runc"}}, true},
+		"nothing is installed":                {"", []corev1.NodeRuntimeHandler{{Name: "runc"}}, false},
+		"a kubelet that says nothing of it":   {"ready", nil, false},
+	} {
+		n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"headstart.dev/node": tt.label}}, Status: corev1.NodeStatus{RuntimeHandlers: tt.handlers}}
+		if got, err := object.NodeOf(n); err != nil || got.Drifted != tt.want {
+			t.Errorf("%s: %+v, %v", name, got, err)
 		}
 	}
 	if n, _ := object.NodeOf(&corev1.Node{}); n.Ready || !n.Lost {
@@ -100,12 +117,92 @@ func TestEndpoints(t *testing.T) {
 	}
 }
 
+func TestReplicasThatWereKept(t *testing.T) {
+	r, err := object.ReplicasOf(&corev1.ConfigMap{Data: map[string]string{
+		"a": "3 Deployment shop/fire", "b": "2", "c": "many", "d": "-4", "e": "0", "f": "99999999999", "g": "5000 Deployment shop/x",
+		"h": "2 Deployment shop/y, raised to 4"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for uid, want := range map[types.UID]int32{"a": 3, "b": 2, "c": 1, "d": 1, "e": 1, "f": 1, "g": object.ReplicasMost, "h": 2, "of nobody": 1} {
+		if got := r.Of(uid); got != want {
+			t.Errorf("%s comes back with %d, want %d", uid, got, want)
+		}
+	}
+	var none *object.Replicas
+	if none.Of("a") != 1 {
+		t.Errorf("without a ConfigMap it comes back with %d", none.Of("a"))
+	}
+}
+
+// What is written is read again, and what need not be written is not.
+func TestReplicasAreKept(t *testing.T) {
+	written := map[string]string{"old": "7 Deployment shop/gone"}
+	w := &object.Workload{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "fire", UID: "u"}, Kind: object.Deployment}
+	for _, step := range []struct {
+		replicas, raised int32
+		value            string // what is written then; empty: nothing
+		back             int32
+	}{
+		{1, 0, "", 1},
+		{3, 0, "3 Deployment shop/fire", 3},
+		{3, 0, "3 Deployment shop/fire", 3},
+		{3, 4, "3 Deployment shop/fire, raised to 4", 3}, // all three are lost
+		{4, 5, "3 Deployment shop/fire, raised to 5", 3}, // and the fourth
+		{5, 0, "3 Deployment shop/fire, raised to 5", 3}, // it goes to zero
+		{0, 0, "3 Deployment shop/fire", 3},              // and comes back
+		{5, 0, "5 Deployment shop/fire", 5},              // somebody has scaled it
+		{6, 0, "6 Deployment shop/fire", 6},              // somebody has scaled it
+		{1, 2, "1 Deployment shop/fire, raised to 2", 1},
+		{2, 0, "1 Deployment shop/fire, raised to 2", 1},
+		{0, 0, "", 1},
+	} {
+		r, err := object.ReplicasOf(&corev1.ConfigMap{Data: written})
+		if err != nil {
+			t.Fatal(err)
+		}
+		w.Replicas = step.replicas
+		change := r.Keeping(w, step.raised, func(uid types.UID) bool { return uid != "u" })
+		if (len(change) == 0) != (written["u"] == step.value) {
+			t.Errorf("%+v changes %v of %v", step, change, written)
+		}
+		for uid, value := range change {
+			if value == nil {
+				delete(written, string(uid))
+			} else {
+				written[string(uid)] = value.(string)
+			}
+		}
+		if r, _ = object.ReplicasOf(&corev1.ConfigMap{Data: written}); written["u"] != step.value || r.Of("u") != step.back {
+			t.Errorf("%+v: written is %v, it comes back with %d", step, written, r.Of("u"))
+		}
+	}
+	if len(written) > 0 {
+		t.Errorf("of a workload that is no more %v is left", written)
+	}
+}
+
+// KEDA has two numbers for the fewest replicas, of which the one for idleness counts.
+func TestHowFewReplicasKEDALeaves(t *testing.T) {
+	for spec, want := range map[string]int32{`{}`: 0, `{"minReplicaCount":2}`: 2, `{"minReplicaCount":2,"idleReplicaCount":0}`: 0, `{"minReplicaCount":"two"}`: 0,
+		`{"minReplicaCount":99999999999}`: math.MaxInt32} {
+		u := &unstructured.Unstructured{}
+		if err := u.UnmarshalJSON([]byte(`{"apiVersion":"keda.sh/v1alpha1","kind":"ScaledObject","spec":` + spec + `}`)); err != nil {
+			t.Fatal(err)
+		}
+		if s, err := object.ScalerOf(u); err != nil || s.Least != want {
+			t.Errorf("%s leaves %+v, %v", spec, s, err)
+		}
+	}
+}
+
 func TestWhatWasNotAskedFor(t *testing.T) {
 	for _, keep := range []func(any) error{
 		func(o any) error { _, err := object.PodOf(o); return err }, func(o any) error { _, err := object.NodeOf(o); return err },
 		func(o any) error { _, err := object.ServiceOf(o); return err }, func(o any) error { _, err := object.WorkloadOf(o); return err },
 		func(o any) error { _, err := object.ScalerOf(o); return err }, func(o any) error { _, err := object.KnativeServiceOf(o); return err },
 		func(o any) error { _, err := object.RevisionOf(o); return err }, func(o any) error { _, err := object.EndpointsOf(o); return err },
+		func(o any) error { _, err := object.ReplicasOf(o); return err },
 	} {
 		if err := keep(&metav1.Status{}); err == nil {
 			t.Error("a Status is taken for something else")

@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"math"
 
 	appsv1 "k8s.io/api/apps/v1"
 	autoscalingv2 "k8s.io/api/autoscaling/v2"
@@ -12,10 +13,12 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 )
 
-// The kinds of workloads that can be scaled from and to zero.
+// The kinds of workloads that can be scaled from and to zero, and of who may scale them otherwise.
 const (
-	Deployment  = "Deployment"
-	StatefulSet = "StatefulSet"
+	Deployment              = "Deployment"
+	StatefulSet             = "StatefulSet"
+	HorizontalPodAutoscaler = "HorizontalPodAutoscaler"
+	ScaledObject            = "ScaledObject"
 )
 
 // Workload is a Deployment or a StatefulSet.
@@ -106,6 +109,8 @@ type Scaler struct {
 	metav1.ObjectMeta
 	Kind                   string
 	TargetKind, TargetName string
+	// Least is how few replicas it leaves. With 0 it scales to zero itself.
+	Least int32
 }
 
 // ScalerOf reads an *autoscalingv2.HorizontalPodAutoscaler or a ScaledObject.
@@ -114,15 +119,26 @@ func ScalerOf(o any) (*Scaler, error) {
 	case *Scaler:
 		return s, nil
 	case *autoscalingv2.HorizontalPodAutoscaler:
-		return &Scaler{ObjectMeta: identity(s), Kind: "HorizontalPodAutoscaler", TargetKind: s.Spec.ScaleTargetRef.Kind, TargetName: s.Spec.ScaleTargetRef.Name}, nil
+		return &Scaler{ObjectMeta: identity(s), Kind: HorizontalPodAutoscaler, TargetKind: s.Spec.ScaleTargetRef.Kind,
+			TargetName: s.Spec.ScaleTargetRef.Name, Least: replicas(s.Spec.MinReplicas)}, nil
 	case *unstructured.Unstructured:
-		kept := &Scaler{ObjectMeta: identity(s), Kind: "ScaledObject", TargetKind: text(s, "spec", "scaleTargetRef", "kind"), TargetName: text(s, "spec", "scaleTargetRef", "name")}
+		kept := &Scaler{ObjectMeta: identity(s), Kind: ScaledObject, TargetKind: text(s, "spec", "scaleTargetRef", "kind"), TargetName: text(s, "spec", "scaleTargetRef", "name")}
 		if kept.TargetKind == "" {
 			kept.TargetKind = Deployment // KEDA's default
+		}
+		kept.Least = count(s, "spec", "minReplicaCount") // KEDA's default is 0
+		if _, idle, _ := unstructured.NestedFieldNoCopy(s.Object, "spec", "idleReplicaCount"); idle {
+			kept.Least = count(s, "spec", "idleReplicaCount")
 		}
 		return kept, nil
 	}
 	return nil, otherKind(o, "HorizontalPodAutoscaler or ScaledObject")
+}
+
+// count is a number field, 0 if there is none.
+func count(u *unstructured.Unstructured, fields ...string) int32 {
+	n, _, _ := unstructured.NestedInt64(u.Object, fields...) // of another type is as good as absent
+	return int32(min(max(n, 0), math.MaxInt32))
 }
 
 // text is a string field, empty if there is none.

@@ -32,7 +32,8 @@ const (
 	// repetitions of each point that is measured.
 	repetitions = 100
 	seed        = 20261127
-	// warmUps are requests of each kind that are not measured: functions start, and tables are filled.
+	// warmUps are requests of each kind that are not measured: functions start, and tables are filled; and as many by which nodes learn how often
+	// they are right.
 	warmUps = 15
 	// leastHit is the share of right guesses of which one way is as likely as the other, in percent.
 	leastHit = 50
@@ -226,12 +227,13 @@ func (b *bench) latency(ctx context.Context, part *speculation.Part) error {
 			took := make([]time.Duration, len(ways))
 			b.times = nil
 			var before [2]float64
-			for n := range warmUps + b.Repetitions {
+			const unmeasured = 2 * warmUps
+			for n := range unmeasured + b.Repetitions {
 				miss := speculation.Miss(hit)
 				switch {
 				case n < warmUps: // what is rare is to be known, too
 					miss = speculation.Miss(leastHit)
-				case n == warmUps:
+				case n == unmeasured:
 					if before, err = b.worked(ctx, app); err != nil {
 						return err
 					}
@@ -241,7 +243,7 @@ func (b *bench) latency(ctx context.Context, part *speculation.Part) error {
 					if err := way.run(fmt.Sprint("miss=", miss)); err != nil {
 						return err
 					}
-					if n >= warmUps {
+					if n >= unmeasured {
 						took[i] += time.Since(began)
 					}
 				}

@@ -2,12 +2,18 @@
 app.kubernetes.io/part-of: headstart
 app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
 helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
+{{- with .Values.labels }}
+{{ toYaml . }}
+{{- end }}
 {{- end }}
 
 {{- /* headstart.image (list $ "node") is an image's reference. */}}
 {{- define "headstart.image" -}}
 {{- $root := index . 0 }}
 {{- $image := index $root.Values.image (index . 1) }}
+{{- if and (not $image.digest) (not $root.Values.image.tag) (eq $root.Chart.AppVersion "dev") }}
+{{- fail "this chart is of no release, so there are no images of its version: use the chart of a release; or `make images`, and add -f out/images/values.yaml" }}
+{{- end }}
 {{- $name := $image.repository }}
 {{- with $root.Values.image.registry }}{{ $name = printf "%s/%s" (trimSuffix "/" .) $name }}{{ end }}
 {{- if $image.digest }}{{ $name }}@{{ $image.digest }}
@@ -80,7 +86,8 @@ imagePullSecrets:
 {{- $text := $root.Files.Get (printf "files/istio/%s" (index . 1)) }}
 {{- $text = regexReplaceAll "(?m)^  namespace: istio-system.*$" $text (printf "  namespace: %s" (index . 2)) }}
 {{- with $istio.revision }}{{ $text = replace "  labels:\n" (printf "  labels:\n    istio.io/rev: %s\n" .) $text }}{{ end }}
-{{- $url := $istio.extensionURL | default (printf "oci://%s" (include "headstart.image" (list $root "prefetch"))) }}
+{{- $url := $istio.extensionURL }}
+{{- if not $url }}{{ $url = printf "oci://%s" (include "headstart.image" (list $root "prefetch")) }}{{ end }}
 {{- $text = regexReplaceAll "(?m)^( *)url: .*$" $text (printf "${1}url: %s%s" $url (ternary (printf "\n${1}imagePullSecret: %s" $istio.extensionPullSecret) "" (ne $istio.extensionPullSecret ""))) }}
 {{- $text }}
 {{- end }}

@@ -38,7 +38,11 @@ func (o *object) failure(err error, begun bool) error {
 	case err == nil, errors.As(err, &own), errors.As(err, &unchanged):
 		return err
 	case errors.As(err, &secret):
-		return source.Because(source.Forbidden(o.store, "its credentials cannot be read"), secret.error)
+		none := source.Because(source.Forbidden(o.store, secret.what), secret.error)
+		if secret.passing {
+			return ranged.Again(none)
+		}
+		return none
 	case errors.As(err, &useless):
 		return source.Unavailable(o.store, useless.Error())
 	}

@@ -159,6 +159,6 @@ func testFile(keyID, secret string) string {
 func config(secrets *os.Root) Config {
 	return Config{
 		Store: "edge", Endpoint: "http://store.test", Region: "eu-central-1", PathStyle: true, Buckets: []string{testBucket},
-		Credentials: func(context.Context) (secret.Secret, error) { return LoadCredentials(secrets, "edge") },
+		Credentials: FromSecret(func(context.Context) (secret.Secret, error) { return LoadCredentials(secrets, "edge") }),
 	}
 }

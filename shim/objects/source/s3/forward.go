@@ -41,19 +41,31 @@ func (s *Source) Forward(r *http.Request) (*http.Response, error) {
 	out := r.Clone(r.Context())
 	out.URL, out.Host = at, at.Host
 	out.Header.Del("X-Amz-Security-Token") // the signer sets it if the store's credentials have one
-	credentials, err := s.options.Credentials.Retrieve(r.Context())
-	if err != nil {
-		return nil, fmt.Errorf("store %q: %w", s.store, err)
-	}
-	if err := (signer{}).SignHTTP(r.Context(), credentials, out, out.Header.Get("X-Amz-Content-Sha256"), service,
-		s.options.Region, time.Now()); err != nil {
-		return nil, fmt.Errorf("store %q: signing a request: %w", s.store, err)
+	if err := s.sign(out); err != nil {
+		return nil, err
 	}
 	res, err := s.transport.RoundTrip(out)
 	if err != nil {
 		return nil, fmt.Errorf("store %q: %w", s.store, err)
 	}
 	return res, nil
+}
+
+// sign signs a request with the store's credentials, if it has some.
+func (s *Source) sign(r *http.Request) error {
+	r.Header.Del("Authorization")
+	if aws.IsCredentialsProvider(s.options.Credentials, Anonymous()) {
+		return nil
+	}
+	credentials, err := s.options.Credentials.Retrieve(r.Context())
+	if err != nil {
+		return fmt.Errorf("store %q: %w", s.store, err)
+	}
+	if err := (signer{}).SignHTTP(r.Context(), credentials, r, r.Header.Get("X-Amz-Content-Sha256"), service,
+		s.options.Region, time.Now()); err != nil {
+		return fmt.Errorf("store %q: signing a request: %w", s.store, err)
+	}
+	return nil
 }
 
 // endpoint is the URL of a bucket.

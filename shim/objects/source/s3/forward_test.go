@@ -242,7 +242,7 @@ func TestForwardFails(t *testing.T) {
 	} {
 		cfg := config(sourcetest.Secrets(t, "edge", 0o600, testFile(testKeyID, testSecret)))
 		if in.load != nil {
-			cfg.Credentials = in.load
+			cfg.Credentials = FromSecret(in.load)
 		}
 		dialling, end := serve(t, store)
 		s, err := New(cfg)

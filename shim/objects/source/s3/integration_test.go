@@ -167,6 +167,46 @@ func TestGatewayRefuses(t *testing.T) {
 	}
 }
 
+// A real server takes what the agent of a pod's identity gives, and of a public bucket what is not signed.
+func TestGatewayWithoutASecret(t *testing.T) {
+	g := startGateway(t)
+	ref := source.Reference{Scheme: source.SchemeS3, Bucket: testBucket, Key: "k"}
+	if err := g.put(ref, "text/plain", []byte("content")); err != nil {
+		t.Fatal(err)
+	}
+	alone(t)
+	agent(t, func(w http.ResponseWriter, _ *http.Request) {
+		fmt.Fprintf(w, `{"AccessKeyId":%q,"SecretAccessKey":%q}`, testKeyID, testSecret)
+	})
+	fetch := func(credentials aws.CredentialsProvider) string {
+		cfg := config(nil)
+		cfg.Endpoint, cfg.Region, cfg.Credentials = "http://"+g.address, "us-east-1", credentials
+		s, err := New(cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer s.Close()
+		sink := &sourcetest.Sink{}
+		if err := s.Fetch(t.Context(), ref, "", sink.Begin); err != nil {
+			return problem.Of(err).Title
+		}
+		return string(sink.Content)
+	}
+	if got := fetch(Workload("us-east-1")); got != "content" {
+		t.Errorf("by the workload's identity: %s", got)
+	}
+	if got := fetch(Anonymous()); got != "StoreForbidden" {
+		t.Errorf("from a bucket that is not public: %s", got)
+	}
+	policy := fmt.Sprintf(`{"Version":"2012-10-17","Statement":[{"Effect":"Allow","Principal":"*","Action":"s3:GetObject","Resource":"arn:aws:s3:::%s/*"}]}`, testBucket)
+	if _, err := g.admin.PutBucketPolicy(t.Context(), &sdk.PutBucketPolicyInput{Bucket: aws.String(testBucket), Policy: &policy}); err != nil {
+		t.Fatal(err)
+	}
+	if got := fetch(Anonymous()); got != "content" {
+		t.Errorf("from a public bucket: %s", got)
+	}
+}
+
 // Whether the server honours If-Match or not, the change is reported: the parts after
 // the first are asked for when the object is another.
 func TestGatewayChanges(t *testing.T) {

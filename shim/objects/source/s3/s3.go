@@ -2,7 +2,6 @@
 package s3
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -16,7 +15,6 @@ import (
 	"github.com/headstart-mesh/headstart/shim/objects/source"
 	"github.com/headstart-mesh/headstart/shim/objects/source/address"
 	"github.com/headstart-mesh/headstart/shim/objects/source/ranged"
-	"github.com/headstart-mesh/headstart/shim/objects/source/secret"
 )
 
 const (
@@ -41,9 +39,8 @@ type Config struct {
 	PathStyle bool
 	// Buckets are the only ones that references may name.
 	Buckets []string
-	// Credentials is called for each request to the store, so that a changed secret
-	// counts from the next one on.
-	Credentials func(context.Context) (secret.Secret, error)
+	// Credentials are asked for each request to the store.
+	Credentials aws.CredentialsProvider
 }
 
 // Source reads objects of one store. It implements source.Source.
@@ -63,7 +60,7 @@ func New(cfg Config) (*Source, error) {
 	options := sdk.Options{
 		Region:       cfg.Region,
 		UsePathStyle: cfg.PathStyle,
-		Credentials:  provider(cfg.Credentials),
+		Credentials:  cfg.Credentials,
 		HTTPSignerV4: signer{},
 		// Parts are asked for again here, where it is known what of them has arrived.
 		Retryer: aws.NopRetryer{},

@@ -8,7 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/headstart-mesh/headstart/control-plane/admin"
-	"github.com/headstart-mesh/headstart/control-plane/platform/local"
+	"github.com/headstart-mesh/headstart/control-plane/platform"
 )
 
 func applyCommand(c *cli) *cobra.Command {
@@ -55,7 +55,7 @@ stopped. Without a namespace, a name is in the namespace default.`,
 				if err = c.client().Delete(cmd.Context(), name); err != nil {
 					break
 				}
-				deleted = append(deleted, admin.Applied{Function: name, Change: local.Deleted})
+				deleted = append(deleted, admin.Applied{Function: name, Change: platform.Deleted})
 			}
 			// What was deleted before an error stays deleted.
 			return errors.Join(c.printApplied(cmd.OutOrStdout(), deleted), err)

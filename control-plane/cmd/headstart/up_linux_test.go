@@ -83,5 +83,5 @@ func TestImportWithoutContainerd(t *testing.T) {
 	dir := serve(t, &backend{status: admin.Status{Nodes: []admin.Node{{Name: "edge"}}}})
 	socket := filepath.Join(dir, "edge", "containerd.sock")
 	expectError(t, "node edge: connecting to containerd: dial unix "+socket+": connect: no such file or directory",
-		"image", "import", "up_test.go", "-o", "json", "--run-dir", dir)
+		"image", "import", "main_test.go", "-o", "json", "--run-dir", dir)
 }
