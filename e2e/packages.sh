@@ -54,7 +54,7 @@ install_missing() {
 	rm -f "$clusters/headstart.conf"
 	trap - EXIT HUP INT TERM
 	# Nor with the next boot, for which Debian has enabled it.
-	for service in redis-server pgbouncer; do
+	for service in redis-server pgbouncer prometheus; do
 		case " $missing " in
 		*" $service "*)
 			if command -v systemctl >/dev/null; then

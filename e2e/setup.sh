@@ -34,6 +34,7 @@ need util-linux unshare
 need redis-server redis-server
 need postgresql-15 /usr/lib/postgresql/15/bin/postgres
 need pgbouncer /usr/sbin/pgbouncer
+need prometheus prometheus
 need wrk wrk
 need python3 python3
 need nodejs node

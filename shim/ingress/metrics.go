@@ -119,6 +119,7 @@ func (m *Metrics) scheduled(ctx context.Context, function string, took time.Dura
 func (m *Metrics) started(ctx context.Context, function string, came, ready time.Time, inputs []*objects.Input) {
 	sample(ctx, m.cold.WithLabelValues(function, phaseStart), ready.Sub(came))
 	var began, ended time.Time
+	coming := false
 	for _, i := range inputs {
 		if began.IsZero() || i.Began().Before(began) {
 			began = i.Began()
@@ -126,11 +127,14 @@ func (m *Metrics) started(ctx context.Context, function string, came, ready time
 		if i.Ended().After(ended) {
 			ended = i.Ended()
 		}
+		coming = coming || i.Ended().IsZero()
 	}
-	if !ended.After(began) {
-		return // there is none, or a body that still comes
+	switch {
+	case coming: // a body
+		ended = ready
+	case ended.After(began):
+		sample(ctx, m.cold.WithLabelValues(function, phaseInput), ended.Sub(began))
 	}
-	sample(ctx, m.cold.WithLabelValues(function, phaseInput), ended.Sub(began))
 	if both := overlap(came, ready, began, ended); both > 0 {
 		m.saved.WithLabelValues(function).Add(both.Seconds())
 	}

@@ -109,6 +109,29 @@ func TestAColdStartIsToldByPhase(t *testing.T) {
 	}
 }
 
+// A body that still comes when the function is ready has come beside its start, too.
+func TestAColdStartIsToldBesideABodyThatStillComes(t *testing.T) {
+	const size = 1 << 20
+	gateway, there := nodes(t, false)
+	got := make(chan struct{})
+	there.instances.run(t, func(w http.ResponseWriter, req *http.Request) { close(got); digests(w, req) })
+	ready := starting(there)
+	u := newUpload(size)
+	answer := answered(gateway.gateway, request(t, "POST", withBody, newID(), "", u))
+	u.send(0, size/2)
+	eventually(t, "a part of it is there", func() bool { return there.buffer.Used() >= size/4 })
+	ready()
+	<-got
+	u.rest(size / 2)
+	if a := <-answer; !strings.HasPrefix(a, u.digest()) {
+		t.Fatal(a)
+	}
+	text := metrics(t, there)
+	if !strings.Contains(text, `headstart_cold_start_saved_seconds_total{function="`+withBody+`"} `) || strings.Contains(text, `phase="input"`) {
+		t.Errorf("its time beside the start is told, and how long it took is not:\n%s", text)
+	}
+}
+
 func TestMetrics(t *testing.T) {
 	r := newRig(t, func(w http.ResponseWriter, req *http.Request) {
 		if req.Method == "PUT" {

@@ -98,7 +98,7 @@ func runKubernetes(ctx context.Context, c config) (err error) {
 		Mesh: istio.NewWriter(meshObjects, istio.Config{RootNamespace: c.istioRoot, Revision: c.istioRevision}, log)},
 		coordinator.Parts{Stores: allowed, Destinations: reachable, Traces: traces, Key: key, Metrics: registry, Log: log})
 
-	registry.MustRegister(drifted(cp.Platform))
+	registry.MustRegister(drifted(cp.Platform), withdrawn{cp.Platform})
 
 	// A state that is not known yet is told to nobody: hot functions would look cold.
 	g.Go(func() error { cp.Platform.Run(ctx); return nil })
@@ -147,6 +147,22 @@ func drifted(p *kube.Platform) prometheus.Collector {
 	return prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "headstart_nodes_drifted", Help: "Nodes whose container runtime has lost the runtime headstart since it was installed."},
 		func() float64 { return float64(p.Drifted()) })
+}
+
+// withdrawn tells how many replicas idle functions are without.
+type withdrawn struct{ *kube.Platform }
+
+var withdrawnReplicas = prometheus.NewDesc("headstart_withdrawn_replicas",
+	"Replicas that a function is without because it is idle; 0 while it has any.", []string{"function"}, nil)
+
+// Describe implements prometheus.Collector.
+func (withdrawn) Describe(to chan<- *prometheus.Desc) { to <- withdrawnReplicas }
+
+// Collect implements prometheus.Collector.
+func (w withdrawn) Collect(to chan<- prometheus.Metric) {
+	for function, replicas := range w.Withdrawn() {
+		to <- prometheus.MustNewConstMetric(withdrawnReplicas, prometheus.GaugeValue, float64(replicas), function)
+	}
 }
 
 // ownName is the pod's, if nobody says otherwise: a process that follows another in it goes on

@@ -1,74 +1,145 @@
 package main
 
 import (
-	"cmp"
 	"fmt"
 	"io"
-	"maps"
-	"slices"
+	"strings"
+	"time"
 
+	"github.com/prometheus/common/model"
 	"github.com/spf13/cobra"
 
 	"github.com/headstart-mesh/headstart/control-plane/admin"
+	"github.com/headstart-mesh/headstart/control-plane/advice"
+	"github.com/headstart-mesh/headstart/control-plane/check/objects"
+	"github.com/headstart-mesh/headstart/control-plane/history"
 	"github.com/headstart-mesh/headstart/filters/filterapi"
 )
 
+// bytesPerMegabit turns Mbit/s into bytes per second.
+const bytesPerMegabit = 1e6 / 8
+
+// past is what is looked at of the mesh's past.
+type past struct {
+	since  model.Duration
+	server string
+}
+
+func (p *past) flags(cmd *cobra.Command) {
+	p.since = model.Duration(7 * 24 * time.Hour)
+	cmd.Flags().Var(&p.since, "since", "how far to look back, such as 12h, 7d or 4w")
+	cmd.Flags().StringVar(&p.server, "prometheus", "istio-system/prometheus:9090",
+		"the Prometheus of the cluster: NAMESPACE/SERVICE:PORT, by way of the API server, or its URL")
+}
+
+// open returns the server, and the part of the time that it has something of.
+func (p *past) open(cmd *cobra.Command, k *cluster) (*history.Server, history.Window, error) {
+	server, err := k.prometheus(p.server)
+	if err != nil {
+		return nil, history.Window{}, err
+	}
+	w, err := server.Known(cmd.Context(), history.Last(time.Duration(p.since), time.Now()))
+	if err != nil {
+		err = fmt.Errorf("--prometheus: %w", err)
+	}
+	return server, w, err
+}
+
 func adviseCommand(c *cli) *cobra.Command {
 	q := admin.CacheQuery{Verb: "advise"}
+	var learned bool
+	var of past
+	var megabits, worth float64
 	cmd := &cobra.Command{
-		Use: "advise", Short: "Propose inputs for functions that read by S3",
-		Long: `Propose values of headstart.dev/input for functions whose programs read their
-objects by S3 on the node, and whose annotation headstart.dev/s3-learn is on.
+		Use: "advise", Short: "Tell which services would gain, how much, and the annotations for it",
+		Long: `Tell which services of a mesh would gain from Headstart, how much, and the annotations
+to set.
 
-With such an input, all nodes fetch what a request is going to read, from the first
-request on. RIGHT is how often an object that the template names was read, of all times
-it could have been. A node fetches by itself what templates name that have proven right.`,
-		Example: "  headstart advise -n media",
+It looks at what Istio's metrics say of requests and their pauses, and at how long pods
+took to start. It changes nothing, and Headstart need not be installed. Of the idle
+windows it takes the one with the best balance: replicas that are away while nobody
+asks, against clients that wait for a start.
+
+With --learned, propose values of ` + filterapi.AnnotationInput + ` for functions whose
+programs read their objects by S3 on the node, and whose annotation
+` + filterapi.AnnotationS3Learn + ` is on. RIGHT is how often an object that the template
+names was read, of all times it could have been.`,
+		Example: "  headstart advise -n shop\n  headstart advise --prometheus monitoring/prometheus-k8s:9090\n  headstart advise --learned -n media",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			q.Namespace = c.cluster.namespace
-			return c.cache(cmd, q, printAdvice)
+			if learned {
+				q.Namespace = c.cluster.namespace
+				return c.cache(cmd, q, printLearned)
+			}
+			config, err := c.cluster.config()
+			if err != nil {
+				return fmt.Errorf("services are of a cluster (what nodes have learned, here too, shows --learned): %w", err)
+			}
+			reader, err := objects.Connect(config)
+			if err != nil {
+				return fmt.Errorf("the kubeconfig: %w", err)
+			}
+			server, window, err := of.open(cmd, &c.cluster)
+			if err != nil {
+				return err
+			}
+			services, err := advice.Look(cmd.Context(), reader, server, advice.Asked{
+				Namespace: c.cluster.namespace, Window: window, Bandwidth: megabits * bytesPerMegabit, Worth: worth})
+			if err != nil {
+				return c.cluster.mayLook(err)
+			}
+			if c.output == jsonOutput {
+				return printJSON(cmd.OutOrStdout(), services)
+			}
+			return printServices(cmd.OutOrStdout(), services, window)
 		},
 	}
-	cmd.Flags().StringVar(&q.Node, "node", "", "only this node (default: all)")
+	cmd.Flags().BoolVar(&learned, "learned", false, "show what nodes have learned of the objects that functions read by S3")
+	cmd.Flags().StringVar(&q.Node, "node", "", "with --learned, only this node (default: all)")
+	cmd.Flags().Float64Var(&megabits, "client-bandwidth", 100, "at how many Mbit/s clients send the bodies of requests")
+	cmd.Flags().Float64Var(&worth, "worth", 100, "how much longer than a client waits a replica has to be away for that")
+	of.flags(cmd)
 	c.cluster.flags(cmd)
 	c.outputFlag(cmd)
 	return cmd
 }
 
-// printAdvice lists what nodes have learned, of all nodes together.
-func printAdvice(out io.Writer, nodes []admin.CacheNode) error {
-	type template struct{ function, text string }
-	type sum struct {
-		right, tested, bytes int64
-		proven               int
-	}
-	sums := map[template]sum{}
-	for _, n := range nodes {
-		for _, e := range n.Entries {
-			t, a := template{e.GetAdvice().GetFunction(), e.GetReference()}, e.GetAdvice()
-			s := sums[t]
-			s.right, s.tested, s.bytes = s.right+a.GetRight(), s.tested+a.GetTested(), max(s.bytes, e.GetBytes())
-			if a.GetProven() {
-				s.proven++
-			}
-			sums[t] = s
-		}
-	}
+// printServices lists what services would gain.
+func printServices(out io.Writer, services []advice.Service, w history.Window) error {
 	rows := [][]string{}
-	for _, t := range slices.SortedFunc(maps.Keys(sums), func(a, b template) int {
-		return cmp.Or(cmp.Compare(a.function, b.function), cmp.Compare(sums[b].right, sums[a].right), cmp.Compare(a.text, b.text))
-	}) {
-		s := sums[t]
-		if s.tested == 0 {
-			continue
+	for _, s := range services {
+		start, body, saves, cold, overlapped, set := "", "", "", "", "", s.Reason
+		if s.StartSeconds > 0 {
+			start = seconds(s.StartSeconds)
 		}
-		proven := "no"
-		if s.proven > 0 {
-			proven = fmt.Sprintf("on %d of %d", s.proven, len(nodes))
+		if s.BodyBytes >= 1e4 { // less is headers
+			body = megabytes(int64(s.BodyBytes))
 		}
-		rows = append(rows, []string{t.function, t.text, fmt.Sprintf("%d of %d", s.right, s.tested), megabytes(s.bytes), proven})
+		if len(s.Annotations) > 0 {
+			all := []string{}
+			for _, name := range sortedKeys(s.Annotations) {
+				all = append(all, name+": "+s.Annotations[name])
+			}
+			set = strings.Join(all, ", ")
+			saves = fmt.Sprintf("%s of %s", hours(s.IdleReplicaSeconds), hours(float64(s.Replicas)*w.Length().Seconds()))
+			if cold = fmt.Sprint(s.ColdStarts); s.WaitedSeconds > 0 {
+				cold += ", each " + seconds(s.WaitedSeconds/float64(s.ColdStarts))
+			}
+			if s.OverlappedSeconds > 0 {
+				overlapped = seconds(s.OverlappedSeconds)
+			}
+		}
+		rows = append(rows, []string{s.Namespace + "/" + s.Name, figure(s.Requests), start, body, saves, cold, overlapped, set})
 	}
-	return printTable(out, "Nothing has been learned; "+filterapi.AnnotationS3Learn+" has nodes learn.", rows,
-		"FUNCTION", "TEMPLATE", "RIGHT", "SIZE", "PROVEN")
+	err := printTable(out, "The mesh has counted no request of a service that is here.", rows,
+		"SERVICE", "REQUESTS", "START", "BODY", "REPLICAS SAVED", "COLD REQUESTS", "OVERLAPPED", "ANNOTATIONS")
+	if err == nil {
+		_, err = fmt.Fprintf(out, "\nOf the last %s, by steps of %s.\n", model.Duration(w.Length().Round(time.Second)), model.Duration(w.Step))
+	}
+	return err
 }
+
+func seconds(s float64) string { return figure(s) + "s" }
+
+// hours are those of replicas.
+func hours(s float64) string { return figure(s/time.Hour.Seconds()) + "h" }

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/headstart-mesh/headstart/control-plane/admin"
+	"github.com/headstart-mesh/headstart/control-plane/advice"
 	"github.com/headstart-mesh/headstart/control-plane/check"
 	"github.com/headstart-mesh/headstart/control-plane/event"
 	"github.com/headstart-mesh/headstart/control-plane/routing"
@@ -32,6 +33,8 @@ var printed = []any{
 	admin.Part{},
 	trace.Saved{},
 	versions{},
+	[]advice.Service{{}},
+	report{Functions: []advice.Gained{{}}},
 	[]imported{{}},
 }
 

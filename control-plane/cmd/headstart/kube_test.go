@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"net/http/httputil"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -37,13 +38,21 @@ const (
 // of the control plane's pod to b.
 type apiServer struct {
 	objects map[string]string
-	kubelet *tunneltest.Kubelet
+	// services are what answers for Services, by the beginning of their paths.
+	services map[string]*httputil.ReverseProxy
+	kubelet  *tunneltest.Kubelet
 }
 
 func (s *apiServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if r.URL.Path == podsPath+"/headstart-controlplane-x/portforward" {
 		s.kubelet.ServeHTTP(w, r)
 		return
+	}
+	for prefix, service := range s.services {
+		if strings.HasPrefix(r.URL.Path, prefix+"/") && r.Header.Get("Authorization") == "Bearer secret" {
+			http.StripPrefix(prefix, service).ServeHTTP(w, r)
+			return
+		}
 	}
 	w.Header().Set("Content-Type", "application/json")
 	if text, ok := s.objects[r.URL.Path]; ok && r.Header.Get("Authorization") == "Bearer secret" {

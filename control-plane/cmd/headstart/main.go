@@ -98,7 +98,7 @@ To see all commands with Tab: source <(headstart completion bash)`, name, here),
 		Version:       nodeapi.Version,
 	}
 	root.PersistentFlags().StringVar(&c.runDir, "run-dir", defaultRunDir, "where the sockets of a platform on this machine are")
-	root.AddCommand(statusCommand(c), weightsCommand(c), poolsCommand(c), cacheCommand(c), warmCommand(c), adviseCommand(c), workflowCommand(c),
+	root.AddCommand(statusCommand(c), weightsCommand(c), poolsCommand(c), cacheCommand(c), warmCommand(c), adviseCommand(c), reportCommand(c), workflowCommand(c),
 		traceCommand(c), checkCommand(c), versionCommand(c))
 	local := append(localCommands(c), logsCommand(c)) // which on a cluster says what kubectl does instead
 	root.AddCommand(local...)

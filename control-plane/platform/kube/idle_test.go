@@ -260,6 +260,9 @@ func TestAnAutoscalerThatScalesToZeroIsLeftToIt(t *testing.T) {
 		}
 		w.scaleTo(0)
 		w.settle()
+		if got := w.p.Withdrawn(); len(got) > 0 { // Headstart has not done that
+			t.Error(got)
+		}
 		time.Sleep(window) // until its pods are gone
 		w.activate()       // it looks too rarely to wake for a request
 		wantScales(t, a, 1, 1)
@@ -299,8 +302,14 @@ func TestAWorkloadComesBackWithItsReplicas(t *testing.T) {
 		}
 		time.Sleep(window + moment)
 		w.wantPhases(platform.Stopping, platform.Stopping, platform.Stopping)
+		if d := cmp.Diff(map[string]int{fire: 0}, w.p.Withdrawn()); d != "" {
+			t.Errorf("withdrawn: -want +got\n%s", d)
+		}
 		time.Sleep(drained)
 		w.wantPhases()
+		if d := cmp.Diff(map[string]int{fire: 3}, w.p.Withdrawn()); d != "" {
+			t.Errorf("withdrawn: -want +got\n%s", d)
+		}
 		if d := cmp.Diff(map[string]string{"uid-of-fire": "3 Deployment default/fire"}, w.kept()); d != "" {
 			t.Errorf("kept: -want +got\n%s", d)
 		}

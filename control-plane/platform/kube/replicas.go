@@ -4,6 +4,8 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
+	"strings"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -26,6 +28,28 @@ func (p *Platform) comesBackWith(w *workload) int32 {
 		return min(max(1, w.least), object.ReplicasMost) // the rest is for the autoscaler to say
 	}
 	return p.kept().Of(p.current(w).UID)
+}
+
+// Withdrawn are how many replicas functions are without because they are idle: those that they come back with. Of functions
+// with one workload it is the first.
+func (p *Platform) Withdrawn() map[string]int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	all := map[string]int{}
+	for _, w := range p.workloads {
+		if replicas, _ := p.desired(w); w.window == 0 || len(w.functions) == 0 || p.current(w).UID == "" {
+			continue
+		} else if replicas > 0 {
+			all[first(w)] = 0
+		} else {
+			all[first(w)] = int(p.comesBackWith(w))
+		}
+	}
+	return all
+}
+
+func first(w *workload) string {
+	return slices.MinFunc(w.functions, func(a, b *function) int { return strings.Compare(a.Name, b.Name) }).Name
 }
 
 // keeping is what the ConfigMap lacks for the workload to come back with the replicas that it has; raised is as for
