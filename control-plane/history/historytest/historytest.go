@@ -27,23 +27,34 @@ const (
 func Start(t testing.TB, samples string) (address string) {
 	t.Helper()
 	dir := t.TempDir()
-	write := func(name, text string) string {
-		t.Helper()
-		file := filepath.Join(dir, name)
-		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		return file
-	}
 	data := filepath.Join(dir, "data")
 	if out, err := exec.CommandContext(t.Context(), "promtool", "tsdb", "create-blocks-from", "openmetrics",
-		write("samples", strings.TrimSuffix(samples, "# EOF\n")+"# EOF\n"), data).CombinedOutput(); err != nil {
+		write(t, filepath.Join(dir, "samples"), strings.TrimSuffix(samples, "# EOF\n")+"# EOF\n"), data).CombinedOutput(); err != nil {
 		t.Fatalf("promtool (make setup installs it): %v\n%s", err, out)
 	}
-	address = fmt.Sprintf("127.0.0.1:%d", porttest.Free(t))
+	return serve(t, "127.0.0.1", data, "{}\n")
+}
+
+// Scrape returns the address of a server that asks for metrics by the configuration, and listens on the address of a host.
+func Scrape(t testing.TB, host, config string) (address string) {
+	t.Helper()
+	return serve(t, host, filepath.Join(t.TempDir(), "data"), config)
+}
+
+func write(t testing.TB, file, text string) string {
+	t.Helper()
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return file
+}
+
+func serve(t testing.TB, host, data, config string) string {
+	t.Helper()
+	address := fmt.Sprintf("%s:%d", host, porttest.Free(t))
 	var log bytes.Buffer
-	server := exec.CommandContext(t.Context(), "prometheus", "--config.file", write("config.yaml", "{}\n"), "--storage.tsdb.path", data,
-		"--storage.tsdb.retention.time", "400d", "--web.listen-address", address, "--log.level", "warn")
+	server := exec.CommandContext(t.Context(), "prometheus", "--config.file", write(t, filepath.Join(t.TempDir(), "config.yaml"), config),
+		"--storage.tsdb.path", data, "--storage.tsdb.retention.time", "400d", "--web.listen-address", address, "--log.level", "warn")
 	server.Stdout, server.Stderr = &log, &log
 	server.Cancel = func() error { return server.Process.Signal(syscall.SIGTERM) }
 	if err := server.Start(); err != nil {
@@ -53,15 +64,17 @@ func Start(t testing.TB, samples string) (address string) {
 		_ = server.Process.Signal(syscall.SIGTERM) // it has ended, or ends
 		_ = server.Wait()                          // by a signal
 	})
-	address = "http://" + address
+	url := "http://" + address
 	for deadline := time.Now().Add(readyTimeout); ; <-time.After(readyPoll) {
-		if r, err := http.Get(address + "/-/ready"); err == nil {
+		if r, err := http.Get(url + "/-/ready"); err == nil {
 			_ = r.Body.Close()
 			if r.StatusCode == http.StatusOK {
-				return address
+				return url
 			}
 		}
 		if time.Now().After(deadline) {
+			_ = server.Process.Signal(syscall.SIGTERM)
+			_ = server.Wait() // for its log
 			t.Fatalf("Prometheus is not ready after %s:\n%s", readyTimeout, &log)
 		}
 	}

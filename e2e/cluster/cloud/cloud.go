@@ -32,6 +32,8 @@ var (
 	// near and far are the link's two ends, outside all of the cluster's ranges.
 	near = netip.MustParsePrefix("10.98.0.1/30")
 	far  = netip.MustParsePrefix("10.98.0.2/30")
+	// Host is this machine's own address, which the cluster reaches.
+	Host = near.Addr()
 	// Address is the S3 server's.
 	Address = netip.AddrPortFrom(far.Addr(), 7070)
 )

@@ -1,0 +1,250 @@
+//go:build cluster
+
+package meshtest
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"math"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/headstart-mesh/headstart/control-plane/advice"
+	"github.com/headstart-mesh/headstart/control-plane/history/historytest"
+	"github.com/headstart-mesh/headstart/e2e/cluster/cloud"
+	"github.com/headstart-mesh/headstart/e2e/cluster/world"
+)
+
+const (
+	// advised is the part that the ten services are.
+	advised = "advised"
+	// phase is how long they are looked at, before and after the annotations.
+	phase = 4 * time.Minute
+	// worth is what replicas have to be away for: with pauses of a minute, and not of hours, the balance is another one.
+	worth = 4.0
+	// bandwidth is with how many bytes per second clients send, mbits the same for the command.
+	bandwidth, mbits = 3e6, "24"
+	// shortest is the shortest idle window that an advice names.
+	shortest = 30 * time.Second
+	// chunk is what a client sends at once.
+	chunk = 50_000
+)
+
+// use is how one of the services is used.
+type use struct {
+	name     string
+	replicas int
+	start    time.Duration
+	body     int           // bytes
+	pause    time.Duration // between two requests; the first comes after half of it
+	gains    bool          // it is to be advised
+}
+
+var uses = []use{
+	{name: "minute", replicas: 1, start: time.Second, pause: time.Minute, gains: true},
+	{name: "two-replicas", replicas: 2, start: time.Second, pause: time.Minute, gains: true},
+	{name: "slower", replicas: 1, start: 3 * time.Second, pause: 80 * time.Second, gains: true},
+	{name: "rare", replicas: 1, start: 5 * time.Second, pause: 2 * time.Minute, gains: true},
+	{name: "once", replicas: 2, start: 2 * time.Second, pause: 3 * time.Minute, gains: true},
+	{name: "bodies", replicas: 1, start: 4 * time.Second, body: 6e6, pause: 70 * time.Second, gains: true},
+	{name: "larger-bodies", replicas: 1, start: 6 * time.Second, body: 12e6, pause: 100 * time.Second, gains: true},
+	{name: "busy", replicas: 2, start: time.Second, pause: 2 * time.Second},
+	{name: "never-idle", replicas: 1, start: time.Second, pause: 20 * time.Second},
+	{name: "too-slow", replicas: 1, start: 10 * time.Second, pause: 45 * time.Second},
+}
+
+// mesh counts as Istio's proxies do, which the cluster's plain Envoys cannot.
+type mesh struct{ requests, bytes, durations *prometheus.CounterVec }
+
+func newMesh(t *testing.T) (m mesh, address string) {
+	registry := prometheus.NewRegistry()
+	counter := func(name string) *prometheus.CounterVec {
+		c := prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: "As Istio has it."}, []string{"reporter", "destination_service_namespace", "destination_service_name"})
+		registry.MustRegister(c)
+		return c
+	}
+	m = mesh{counter("istio_requests_total"), counter("istio_request_bytes_sum"), counter("istio_request_duration_milliseconds_sum")}
+	server := httptest.NewServer(promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
+	t.Cleanup(server.Close)
+	return m, strings.TrimPrefix(server.URL, "http://")
+}
+
+// ask sends a request, and counts it.
+func (m mesh) ask(ctx context.Context, c *world.Client, u use) error {
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	r, err := c.Request(ctx, http.MethodPost, u.name)
+	if err != nil {
+		return err
+	}
+	r.Body, r.ContentLength = io.NopCloser(&paced{left: u.body}), int64(u.body)
+	began := time.Now()
+	answer, err := http.DefaultClient.Do(r)
+	if err != nil {
+		return err
+	}
+	defer answer.Body.Close()
+	if _, err := io.Copy(io.Discard, answer.Body); err != nil || answer.StatusCode != http.StatusOK {
+		return fmt.Errorf("%s answers %s, %w", u.name, answer.Status, err)
+	}
+	const headers = 600
+	labels := []string{"source", world.Functions, u.name}
+	m.requests.WithLabelValues(labels...).Inc()
+	m.bytes.WithLabelValues(labels...).Add(float64(u.body + headers))
+	m.durations.WithLabelValues(labels...).Add(float64(time.Since(began).Milliseconds()))
+	return nil
+}
+
+// paced is a body that a client sends as fast as its line is.
+type paced struct{ left int }
+
+func (p *paced) Read(b []byte) (int, error) {
+	if p.left == 0 {
+		return 0, io.EOF
+	}
+	n := min(len(b), chunk, p.left)
+	<-time.After(time.Duration(float64(n) / bandwidth * float64(time.Second)))
+	p.left -= n
+	return n, nil
+}
+
+// traffic sends requests to all of them for a phase, at the same times in each.
+func (m mesh) traffic(t *testing.T, c *world.Client) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), phase)
+	defer cancel()
+	began := time.Now()
+	g := errgroup.Group{}
+	for _, u := range uses {
+		g.Go(func() error {
+			for at := u.pause / 2; ; at += u.pause {
+				select {
+				case <-ctx.Done():
+					return nil
+				case <-time.After(time.Until(began.Add(at))):
+				}
+				if err := m.ask(t.Context(), c, u); err != nil { // one that is under way at the end is answered
+					return err
+				}
+			}
+		})
+	}
+	if err := g.Wait(); err != nil {
+		t.Fatal(err)
+	}
+	<-ctx.Done()
+}
+
+// The services are looked at without Headstart, get the annotations of the advice, and what comes of that is compared with what
+// was said. Those that are better left as they are get the shortest idle window nevertheless, and lose by it.
+func TestAdviceComesTrue(t *testing.T) {
+	m, exporter := newMesh(t)
+	watch(t, exporter)
+	client, err := in.Client(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	defer http.DefaultClient.CloseIdleConnections()
+	deployed := func(annotations map[string]map[string]string) {
+		t.Helper()
+		functions := []world.Function{}
+		for _, u := range uses {
+			functions = append(functions, world.Function{Name: u.name, Replicas: u.replicas, Part: advised,
+				Env: map[string]string{"FIRE_STARTUP": u.start.String()}, Annotations: annotations[u.name]})
+		}
+		if err := in.Deploy(t.Context(), functions...); err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Cleanup(func() {
+		if err := in.Undeploy(context.WithoutCancel(t.Context()), advised); err != nil {
+			t.Error(err)
+		}
+	})
+	deployed(nil)
+	tool(t, "kubectl", "-n", world.Functions, "wait", "--for=condition=Available", "--timeout=120s", "deployments", "--selector", "part="+advised)
+
+	m.traffic(t, client)
+	var said []advice.Service
+	if err := in.CLI(t.Context(), &said, "advise", "-n", world.Functions, "--since", phase.String(), "--worth", fmt.Sprint(worth), "--client-bandwidth", mbits); err != nil {
+		t.Fatal(err)
+	}
+	byName := map[string]advice.Service{}
+	set := map[string]map[string]string{}
+	for _, s := range said {
+		byName[s.Name] = s
+		if set[s.Name] = s.Annotations; len(s.Annotations) == 0 {
+			set[s.Name] = map[string]string{"headstart.dev/scale-to-zero": shortest.String()}
+		}
+	}
+	deployed(set)
+	m.traffic(t, client)
+	var came struct{ Functions []advice.Gained }
+	if err := in.CLI(t.Context(), &came, "report", "-n", world.Functions, "--since", phase.String()); err != nil {
+		t.Fatal(err)
+	}
+	near := 0
+	for _, u := range uses {
+		s, g := byName[u.name], advice.Gained{}
+		for _, one := range came.Functions {
+			if one.Function == world.Functions+"/"+u.name {
+				g = one
+			}
+		}
+		gained := g.IdleReplicaSeconds > worth*g.StartSeconds
+		t.Logf("%-14s said: %v, replicas away for %.0f s, %d cold, overlapped %.1f s; came: %.0f s, %.0f cold for %.1f s, %.1f s saved",
+			u.name, s.Annotations, s.IdleReplicaSeconds, s.ColdStarts, s.OverlappedSeconds, g.IdleReplicaSeconds, g.ColdStarts, g.StartSeconds, g.SavedSeconds)
+		if got := len(s.Annotations) > 0; got != u.gains || got != gained {
+			t.Errorf("%s: an advice: %v; it gains: %v", u.name, got, gained)
+		}
+		if !gained || within(s.IdleReplicaSeconds, g.IdleReplicaSeconds) && within(s.OverlappedSeconds, g.SavedSeconds) {
+			near++
+		}
+	}
+	if t.Logf("advice_right: %d of %d", near, len(uses)); near < 8 {
+		t.Errorf("%d of %d are within 30 %%", near, len(uses))
+	}
+}
+
+func within(said, came float64) bool { return math.Abs(said-came) <= 0.3*came }
+
+// watch has a Prometheus ask the mesh, control planes and daemons, and puts it where Istio's samples have it.
+func watch(t *testing.T, exporter string) {
+	t.Helper()
+	address := historytest.Scrape(t, cloud.Host.String(), fmt.Sprintf(`
+global: {scrape_interval: 5s}
+scrape_configs:
+- job_name: mesh
+  static_configs: [{targets: [%q]}]
+- job_name: headstart
+  kubernetes_sd_configs: [{role: pod, kubeconfig_file: %q, namespaces: {names: [%s]}}]
+  relabel_configs:
+  - {source_labels: [__meta_kubernetes_pod_container_port_name], regex: http-metrics, action: keep}
+`, exporter, in.Kubeconfig(), world.System))
+	u, err := url.Parse(address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	apply(t, fmt.Sprintf(`
+apiVersion: v1
+kind: Service
+metadata: {name: prometheus, namespace: istio-system}
+spec: {ports: [{port: 9090}]}
+---
+apiVersion: v1
+kind: Endpoints # the API server leads to no others
+metadata: {name: prometheus, namespace: istio-system}
+subsets: [{addresses: [{ip: %s}], ports: [{port: %s}]}]
+`, u.Hostname(), u.Port()))
+	t.Cleanup(func() { remove(t, "kubectl", "-n", "istio-system", "delete", "service", "prometheus") })
+}
