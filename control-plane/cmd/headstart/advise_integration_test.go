@@ -214,10 +214,10 @@ func mergedObjects(all []known) map[string]string {
 		}
 	}
 	objects := map[string]string{
-		"/apis/apps/v1":          `{"resources":[{"name":"deployments"},{"name":"statefulsets"}]}`,
-		"/apis/autoscaling/v2":   `{"resources":[{"name":"horizontalpodautoscalers"}]}`,
-		"/apis/keda.sh/v1alpha1": `{"resources":[{"name":"scaledobjects"}]}`,
-		"/apis/apps/v1/namespaces/shop/statefulsets":                    `{"kind":"List","apiVersion":"v1","items":[]}`,
+		"/apis/apps/v1":                              `{"resources":[{"name":"deployments"},{"name":"statefulsets"}]}`,
+		"/apis/autoscaling/v2":                       `{"resources":[{"name":"horizontalpodautoscalers"}]}`,
+		"/apis/keda.sh/v1alpha1":                     `{"resources":[{"name":"scaledobjects"}]}`,
+		"/apis/apps/v1/namespaces/shop/statefulsets": `{"kind":"List","apiVersion":"v1","items":[]}`,
 		"/apis/autoscaling/v2/namespaces/shop/horizontalpodautoscalers": `{"kind":"List","apiVersion":"v1","items":[]}`,
 	}
 	for path, items := range lists {
