@@ -27,7 +27,7 @@ func TestParseRefusesAField(t *testing.T) {
 		{"team: video", "team: 7", "metadata.labels.team: is not a string; put it in quotes if it is meant as one"},
 		{
 			"example.com/owner: someone", "headstart.dev/owner: me",
-			"metadata.annotations[headstart.dev/owner]: is not a Headstart annotation; remove it; known keys are headstart.dev/input, headstart.dev/input.<name>, headstart.dev/path, headstart.dev/store, headstart.dev/input-limit, headstart.dev/scale-to-zero, headstart.dev/ready-timeout, headstart.dev/trigger, headstart.dev/trigger-store, headstart.dev/trigger-tries, headstart.dev/callers, headstart.dev/routing, headstart.dev/workflow, headstart.dev/state, headstart.dev/read-by, headstart.dev/s3-learn, headstart.dev/speculation",
+			"metadata.annotations[headstart.dev/owner]: is not a Headstart annotation; remove it; known keys are headstart.dev/input, headstart.dev/input.<name>, headstart.dev/path, headstart.dev/store, headstart.dev/input-limit, headstart.dev/scale-to-zero, headstart.dev/ready-timeout, headstart.dev/trigger, headstart.dev/trigger-store, headstart.dev/trigger-tries, headstart.dev/callers, headstart.dev/routing, headstart.dev/mode, headstart.dev/workflow, headstart.dev/state, headstart.dev/read-by, headstart.dev/s3-learn, headstart.dev/speculation",
 		},
 		{"input-limit: 256Mi", "input-limit: 256", "metadata.annotations[headstart.dev/input-limit]: is not a string; put it in quotes if it is meant as one"},
 		{"input-limit: 256Mi", "input-limit: 9Gi", `metadata.annotations[headstart.dev/input-limit]: "9Gi" is more than 5Gi; use at most 5Gi`},
