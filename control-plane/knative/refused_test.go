@@ -33,6 +33,7 @@ func TestParseRefusesAField(t *testing.T) {
 		{"input-limit: 256Mi", "input-limit: 9Gi", `metadata.annotations[headstart.dev/input-limit]: "9Gi" is more than 5Gi; use at most 5Gi`},
 		{"headstart.dev/store: archive", "example.com/a: b", `metadata.annotations[headstart.dev/input]: "s3://videos/{header.x-key}" reads a bucket that store default does not allow; use one of models, or ask the operator to allow it`},
 		{"example.com/owner: someone", `autoscaling.knative.dev/min-scale: "0"`, "metadata.annotations[autoscaling.knative.dev/min-scale]: has no effect here; move it to spec.template.metadata.annotations"},
+		{"headstart.dev/scale-to-zero: 5m", "headstart.dev/mode: observe", `metadata.annotations[headstart.dev/mode]: "observe" is not supported by the embedded platform; remove it or run on Kubernetes: here requests have no other way than Headstart's`},
 		{"spec:\n  template:", "spec:\n  traffic: []\n  template:", "spec.traffic: " + notHere},
 		{"kind: Service", "kind: Service\nstatus: {}", "status: not supported by the embedded platform; remove it; the cluster writes it"},
 		{"kind: Service", "kind: Service\nkind: Service", "kind: is given twice; remove one of them"},

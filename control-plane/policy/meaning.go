@@ -6,18 +6,6 @@ import (
 	"github.com/headstart-mesh/headstart/filters/filterapi/reference"
 )
 
-const modeMeaning = "with `observe` tries the input's templates on real traffic: Headstart names inputs and fetches nothing. The function's requests " +
-	`take the way that they take without Headstart, with the headers that clients sent, and a
-request that lacks something of the template is passed on as it is. Nodes count what the templates name, and ` +
-	"[`headstart advise --observed`](cli.md#headstart-advise) lists it. See [below](#try-a-template-on-real-traffic).\n\n```yaml\n" +
-	`headstart.dev/mode: observe
-headstart.dev/input: s3://videos/{header.x-key}
-` + "```" + `
-
-Beside it a function may have ` + "`headstart.dev/input`, `headstart.dev/input.<name>`, `headstart.dev/path`, `headstart.dev/store`,\n" +
-	"`headstart.dev/input-limit` and `headstart.dev/ready-timeout`, of which the last two have no effect until the mode is `active`. By the others " + `Headstart
-would do more than name inputs, so they are refused. So is the input ` + "`body`" + `, which names no object.`
-
 // What the annotations mean, in Markdown, as the reference page has it.
 var inputMeaning = `names the object that a request needs, which Headstart fetches while the sandbox starts. Its forms
 are:
@@ -237,3 +225,9 @@ With ` + "`socket`" + ` it starts at once, finds no file, and reads the input by
 const workflowMeaning = `names the [Workflow](workflows.md) of the Service's namespace that answers its requests. Such a Service has no
 selector. Of the other annotations it may have ` + "`headstart.dev/callers`, `headstart.dev/state`" + ` and those of triggers. On one machine a workflow
 needs no Service.`
+
+const modeMeaning = "says what Headstart does with the inputs. With `active` it fetches them. With `observe` it only names\n" +
+	"them and fetches nothing, so that you can [try a template on real traffic](#try-a-template-on-real-traffic).\n\n" +
+	"An observed function has at least one input, and may have `headstart.dev/path`, `headstart.dev/store`, `headstart.dev/input-limit` and\n" +
+	"`headstart.dev/ready-timeout`; the last two have no effect until the mode is `active`. All other annotations in this list are refused,\n" +
+	"because by them Headstart would do more than name inputs. The input `body` is refused, too: it names no object. Kubernetes only."

@@ -33,6 +33,7 @@ it could have been. A node fetches by itself what templates name that have prove
 	cmd.Flags().StringVar(&q.Node, "node", "", "only this node (default: all)")
 	c.cluster.flags(cmd)
 	c.outputFlag(cmd)
+	c.observedFlag(cmd, &q)
 	return cmd
 }
 
