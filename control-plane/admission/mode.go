@@ -1,6 +1,9 @@
 package admission
 
-import "github.com/headstart-mesh/headstart/control-plane/policy"
+import (
+	"github.com/headstart-mesh/headstart/control-plane/policy"
+	"github.com/headstart-mesh/headstart/shim/nodeapi/field"
+)
 
 // beside is said of an annotation by which Headstart would do more than name inputs.
 const beside = ": " + policy.Beside + "; " + policy.BesideFix
@@ -11,12 +14,14 @@ const observes = "'" + policy.KeyMode + "' in variables.annotations && variables
 // modeMatches refuses what a function cannot have of which Headstart only names the inputs, as policy.Parse does.
 var modeMatches = []variable{
 	{"modeBeside", observes + "\n  ? variables.annotations.map(k, k).filter(k, k in " + list(notObserved()) + ") : []"},
+	{"modeNoInput", "variables.inputsNamed.size() == 0 && !(" + quote(policy.KeyInput) + " in variables.annotations)"},
+	{"modeBody", quote(policy.KeyInput) + " in variables.annotations && variables.annotations[" + quote(policy.KeyInput) + "] == " +
+		quote(policy.InputBody)},
 	{"modeMatchProblem", "!(" + observes + ") ? ''\n" +
 		": (variables.modeBeside.map(k, k + " + quote(beside) + ") +\n" +
-		"    (!(" + quote(policy.KeyInput) + " in variables.annotations) || variables.annotations[" + quote(policy.KeyInput) + "] != " + quote(policy.InputBody) + " ? []\n" +
-		"      : [" + quote(policy.KeyInput+`: "`+policy.InputBody+`" `+policy.BodyBeside+"; "+policy.BodyBesideFix) + "]) +\n" +
-		"    (variables.inputsNamed.size() > 0 || " + quote(policy.KeyInput) + " in variables.annotations ? []\n" +
-		"      : [" + quote(policy.KeyMode+`: "`+policy.ModeObserve+`" `+policy.NoneBeside+"; "+policy.NoneBesideFix) + "])).join('; and ')"},
+		"    (variables.modeBody ? [" + quote(said(policy.KeyInput, policy.InputBody, policy.BodyBeside, policy.BodyBesideFix)) + "] : []) +\n" +
+		"    (variables.modeNoInput ? [" + quote(said(policy.KeyMode, policy.ModeObserve, policy.NoneBeside, policy.NoneBesideFix)) + "] : [])" +
+		").join('; and ')"},
 }
 
 // templateMatches refuses the same at a revision's template. It follows template.
@@ -34,4 +39,9 @@ func notObserved() (keys []string) {
 		}
 	}
 	return keys
+}
+
+// said is what an error says of an annotation's value.
+func said(key, value, problem, fix string) string {
+	return (&field.Error{Field: key, Value: value, Problem: problem, Fix: fix}).Error()
 }

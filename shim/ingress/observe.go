@@ -19,15 +19,16 @@ const (
 // observe notes what a filter tells of a request of a function that is only observed: a hint, or what would be a refusal.
 // Nothing is fetched, and the operator hears of no error, as the client gets none.
 func (in *Ingress) observe(f *nodeapi.Function, h http.Header, refused bool) error {
+	active := f.IfActive()
 	if refused {
-		if !isRefusal(f.IfActive(), h) {
+		if !isRefusal(active, h) {
 			return malformedRefusal()
 		}
 		in.config.Observed.Incomplete(f, h.Get(filterapi.HeaderField))
 		in.config.Metrics.observed.WithLabelValues(f.GetName(), observedIncomplete).Inc()
 		return nil
 	}
-	refs, err := taken(h, f.IfActive())
+	refs, err := taken(h, active)
 	if err == nil && len(refs) == 0 {
 		err = malformedHint()
 	}
@@ -35,7 +36,7 @@ func (in *Ingress) observe(f *nodeapi.Function, h http.Header, refused bool) err
 		in.config.Metrics.hint(hintRefused)
 		return err
 	}
-	if !in.mayRead(f, refs) {
+	if !in.mayRead(active, refs) {
 		in.config.Observed.Refused(f)
 		in.config.Metrics.observed.WithLabelValues(f.GetName(), observedRefused).Inc()
 		return nil
@@ -45,9 +46,9 @@ func (in *Ingress) observe(f *nodeapi.Function, h http.Header, refused bool) err
 	return nil
 }
 
-// mayRead tells whether an active function could read the references, as far as that is known without its store.
+// mayRead tells whether the function may read the references, as far as that is known without its store.
 func (in *Ingress) mayRead(f *nodeapi.Function, refs reference.Inputs) bool {
-	if !made(f.IfActive(), refs) {
+	if !made(f, refs) {
 		return false
 	}
 	for _, text := range refs {

@@ -15,10 +15,10 @@ import (
 )
 
 const (
-	// InputsMost is how many inputs are noted on the node, of up to 5 KiB each, and OwnMost of one namespace: none takes
-	// the place of others. Metrics count the requests of all.
+	// InputsMost is how many inputs are noted on the node, of up to 5 KiB each. Metrics count the requests of all.
 	InputsMost = 1024
-	OwnMost    = 64
+	// OwnMost is how many of them a namespace has, so that it leaves others theirs.
+	OwnMost = 64
 	// LatestMost is how many references are kept as they are: enough to see whether they are meant so.
 	LatestMost = 8
 	// textMost is how many bytes are kept of a reference, or of what a request lacked. Few keys are longer.
@@ -31,6 +31,9 @@ const (
 type Notes struct {
 	mu        sync.Mutex
 	functions map[string]*note // by name
+	// How many inputs they have, in all and by namespace.
+	inputs int
+	own    map[string]int
 }
 
 // note is what there is to say of one function.
@@ -49,7 +52,7 @@ type input struct {
 }
 
 // New returns empty notes.
-func New() *Notes { return &Notes{functions: map[string]*note{}} }
+func New() *Notes { return &Notes{functions: map[string]*note{}, own: map[string]int{}} }
 
 // Named notes the references that a request of the function has named.
 func (n *Notes) Named(f *nodeapi.Function, refs reference.Inputs) {
@@ -84,7 +87,7 @@ func (n *Notes) with(f *nodeapi.Function, change func(*note)) {
 	defer n.mu.Unlock()
 	of := n.functions[f.GetName()]
 	if of == nil || !maps.Equal(of.templates, f.GetObserved()) {
-		delete(n.functions, f.GetName())
+		n.drop(f.GetName())
 		if of = n.add(f); of == nil {
 			return
 		}
@@ -94,33 +97,48 @@ func (n *Notes) with(f *nodeapi.Function, change func(*note)) {
 
 // add returns a new note; nil: there is no room. The caller holds mu.
 func (n *Notes) add(f *nodeapi.Function) *note {
-	all, own := len(f.GetObserved()), len(f.GetObserved())
-	for name, of := range n.functions {
-		all += len(of.inputs)
-		if namespace(name) == namespace(f.GetName()) {
-			own += len(of.inputs)
-		}
-	}
-	if all > InputsMost || own > OwnMost {
+	more, of := len(f.GetObserved()), namespace(f.GetName())
+	if n.inputs+more > InputsMost || n.own[of]+more > OwnMost {
 		return nil
 	}
-	of := &note{templates: f.GetObserved(), inputs: map[string]*input{}}
-	for name := range of.templates {
-		of.inputs[name] = &input{}
+	n.inputs, n.own[of] = n.inputs+more, n.own[of]+more
+	added := &note{templates: f.GetObserved(), inputs: map[string]*input{}}
+	for name := range added.templates {
+		added.inputs[name] = &input{}
 	}
-	n.functions[f.GetName()] = of
-	return of
+	n.functions[f.GetName()] = added
+	return added
+}
+
+// drop forgets a function, if it is noted. The caller holds mu.
+func (n *Notes) drop(name string) {
+	known := n.functions[name]
+	if known == nil {
+		return
+	}
+	delete(n.functions, name)
+	of := namespace(name)
+	n.inputs -= len(known.inputs)
+	if n.own[of] -= len(known.inputs); n.own[of] == 0 {
+		delete(n.own, of)
+	}
 }
 
 // Keep forgets the functions that are not among these, or are observed no longer.
 func (n *Notes) Keep(functions []*nodeapi.Function) {
 	keep := map[string]bool{}
 	for _, f := range functions {
-		keep[f.GetName()] = len(f.GetObserved()) > 0
+		if len(f.GetObserved()) > 0 {
+			keep[f.GetName()] = true
+		}
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	maps.DeleteFunc(n.functions, func(name string, _ *note) bool { return !keep[name] })
+	for name := range n.functions {
+		if !keep[name] {
+			n.drop(name)
+		}
+	}
 }
 
 // List is what was noted of the functions of a namespace, an entry for each of their inputs; empty: of all.

@@ -132,4 +132,11 @@ func TestAttackFunctionsOfANamespaceLeaveOthersTheirs(t *testing.T) {
 	if got := len(n.List("")); got != observed.InputsMost {
 		t.Errorf("of all namespaces %d inputs are noted", got)
 	}
+	n.Keep(nil) // then there is room again
+	for i := range observed.OwnMost {
+		n.Refused(function(fmt.Sprint("shop/g", i), ""))
+	}
+	if got := len(n.List("")); got != observed.OwnMost {
+		t.Errorf("after all are gone %d inputs are noted", got)
+	}
 }

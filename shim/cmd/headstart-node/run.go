@@ -228,8 +228,8 @@ func run(ctx context.Context, c config) (err error) {
 		Traffic: traffic, Tell: up.RoundTrips, Registry: registry, Log: log})
 
 	// What the control plane says goes to all of them.
-	joined := platform.join(node.Parts{Functions: functions, Stores: allowed, Destinations: connected, Workflows: workflows, Observed: watched, Ingress: requests,
-		Relay: platform.relay, Triggers: triggers, Prober: prober, Peers: near, Curator: curated,
+	joined := platform.join(node.Parts{Functions: functions, Stores: allowed, Destinations: connected, Workflows: workflows, Ingress: requests,
+		Observed: watched, Relay: platform.relay, Triggers: triggers, Prober: prober, Peers: near, Curator: curated,
 		Register: func() *nodeapi.Register { return c.register(process) }})
 
 	// The ways in: this node's gateway and its filter, the shims, the other nodes.
