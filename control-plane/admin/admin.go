@@ -141,6 +141,8 @@ type Function struct {
 	Input    string `json:"input,omitempty"`
 	// Inputs are the templates of the inputs with names, by these.
 	Inputs map[string]string `json:"inputs,omitempty"`
+	// Observed: its inputs are only named, and nothing is fetched.
+	Observed bool `json:"observed,omitempty"`
 	// Connections are the destinations that its pods' programs are connected to before they start.
 	Connections []string `json:"connections,omitempty"`
 	// Deleting: it takes no new requests, its instances answer those that they have.

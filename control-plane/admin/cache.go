@@ -14,7 +14,7 @@ const queryMost = 16 << 10
 
 // CacheQuery is something to do with what nodes keep.
 type CacheQuery struct {
-	// Verb is list, pin, unpin, drop, verify, warm, advise or workflows.
+	// Verb is list, pin, unpin, drop, verify, warm, advise, workflows or observed.
 	Verb string `json:"verb"`
 	// Node is the only one that is asked; empty: all.
 	Node string `json:"node,omitempty"`

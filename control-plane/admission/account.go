@@ -81,29 +81,36 @@ const sampleInput = "s3://bucket/key"
 // filters allows the EnvoyFilters that istio.Object makes, to the letter: each gives one cluster, of a Service
 // in its function's namespace, the endpoints of the node's daemon.
 func (a Account) filters() (Policy, error) {
-	text, err := (&filterapi.Function{Name: sample.Name, Input: sampleInput}).Marshal()
-	if err != nil {
-		return Policy{}, err
-	}
 	own := map[string]string{
 		sample.Name: "variables.whose", "outbound|1||HOST": "variables.cluster",
-		"ENDPOINTS":  "variables.whose + ':' + variables.cluster.split('|')[1]",
-		string(text): "variables.templates",
+		"ENDPOINTS": "variables.whose + ':' + variables.cluster.split('|')[1]",
 	}
 	var same []string
 	var labels map[string]string
-	for _, inputs := range []reference.Inputs{nil, {"": sampleInput}} {
+	inputs := reference.Inputs{"": sampleInput}
+	for _, of := range []filterapi.Function{{}, {Input: sampleInput}, {Observed: inputs}} {
 		f := sample
-		f.Inputs = inputs
+		f.Observed = of.Observed
+		if of.Input != "" {
+			f.Inputs = inputs
+		}
+		of.Name = sample.Name
+		text, err := of.Marshal()
+		if err != nil {
+			return Policy{}, err
+		}
+		own[string(text)] = "variables.templates"
 		made, err := istio.Object(istio.Config{}, f)
 		if err != nil {
 			return Policy{}, err
 		}
 		labels = made.GetLabels()
-		same = append(same, "variables.now.?spec.orValue({}) == "+literal(made.Object["spec"], own))
+		is := "variables.now.?spec.orValue({}) == " + literal(made.Object["spec"], own)
+		if len(of.Templates()) > 0 { // the text for the prefetch filter begins with the function that it is of
+			is += " &&\nvariables.templates.startsWith('{\"name\":\"' + variables.whose + '\",')"
+		}
+		same = append(same, is)
 	}
-	// The text for the prefetch filter begins with the function that it is of.
-	same[1] += " &&\nvariables.templates.startsWith('{\"name\":\"' + variables.whose + '\",')"
 	ours := func(of string) string {
 		var all []string
 		for _, key := range slices.Sorted(maps.Keys(labels)) {

@@ -81,8 +81,11 @@ func TestTheControlPlaneMayWriteItsFunctions(t *testing.T) {
 	e := accountPolicy(t, account, "filters")
 	input := fire("media", fireHost)
 	input.Inputs = reference.Inputs{"": "s3://videos/{header.x-key}", "mask": "s3://masks/{header.x-key}"}
+	observed := fire("media", fireHost)
+	observed.Observed = input.Inputs
 	all := map[string]map[string]any{
-		"a Service": made(t, fire("media", fireHost)), "with an input": made(t, input),
+		"that is only observed": made(t, observed),
+		"a Service":             made(t, fire("media", fireHost)), "with an input": made(t, input),
 		"a revision of Knative's": made(t, fire("media", "fire-00002.media.svc.cluster.local")),
 	}
 	for name, o := range all {

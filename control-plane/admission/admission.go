@@ -43,15 +43,15 @@ var kinds = []kind{
 		rule:   admissionv1.Rule{APIGroups: []string{""}, APIVersions: []string{"v1"}, Resources: []string{"services"}},
 
 		on:       policy.Functions,
-		extra:    slices.Concat(pathMatches, triggerGranted),
-		problems: []string{"pathMatchProblem", "triggerGrantProblem"},
+		extra:    slices.Concat(pathMatches, triggerGranted, modeMatches),
+		problems: []string{"pathMatchProblem", "triggerGrantProblem", "modeMatchProblem"},
 	},
 	{
 		name:     "headstart-knative-services",
 		when:     changedTemplate,
 		rule:     admissionv1.Rule{APIGroups: []string{"serving.knative.dev"}, APIVersions: []string{"v1"}, Resources: []string{"services"}},
-		extra:    slices.Concat(pathMatches, triggerGranted, template),
-		problems: []string{"pathMatchProblem", "triggerGrantProblem", "templateProblem"},
+		extra:    slices.Concat(pathMatches, triggerGranted, modeMatches, template, templateMatches),
+		problems: []string{"pathMatchProblem", "triggerGrantProblem", "modeMatchProblem", "templateProblem", "templateMatchProblem"},
 
 		on: policy.Functions,
 	},

@@ -127,6 +127,47 @@ func TestGoAndCELAgreeOnTheTable(t *testing.T) {
 	}
 }
 
+// What has no place beside an observed function's inputs is the same to both, in a Knative Service, too.
+func TestGoAndCELAgreeOnTheMode(t *testing.T) {
+	for _, e := range []*evaluator{services(t), knative(t)} {
+		for _, mode := range []string{"observe", "active", "", "Observe"} {
+			for key, values := range seeds() {
+				for _, v := range append(values[:min(len(values), 4):4], "body") {
+					agree(t, e, map[string]string{policy.KeyMode: mode, key: v})
+					agree(t, e, map[string]string{policy.KeyMode: mode, policy.KeyInput: "s3://videos/a", key: v})
+					agree(t, e, map[string]string{policy.KeyMode: mode, policy.KeyInput: "body", key: v})
+				}
+			}
+			all := map[string]string{policy.KeyMode: mode}
+			for key, values := range seeds() {
+				all[key] = values[0]
+			}
+			agree(t, e, all)
+		}
+	}
+}
+
+// A Knative Service has its pods' annotations beside its own.
+func TestPodsOfAnObservedFunctionOfKnative(t *testing.T) {
+	e := knative(t)
+	for key, refused := range map[string]bool{
+		policy.KeyS3: true, policy.KeyVolumes: true, policy.KeyConnections: true, policy.KeyStore: false, "example.com/s3": false,
+	} {
+		for mode, observes := range map[string]bool{"observe": true, "active": false} {
+			o := object(map[string]string{policy.KeyMode: mode, policy.KeyInput: "s3://videos/a"})
+			o["spec"] = map[string]any{"template": object(map[string]string{key: "default"})}
+			message, err := e.admit(nil, o, "default")
+			want := ""
+			if refused && observes {
+				want = "spec.template.metadata.annotations[" + key + "]: has no place beside headstart.dev/mode: observe, which only names inputs; remove one of the two"
+			}
+			if err != nil || message != want {
+				t.Errorf("%s, %s: %q, %v", key, mode, message, err)
+			}
+		}
+	}
+}
+
 // job is a pod of the RuntimeClass with the annotations.
 func job(annotations map[string]string) map[string]any {
 	o := object(annotations)

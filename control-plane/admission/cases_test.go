@@ -99,7 +99,7 @@ var (
 	}
 	connections = append([]string{"orders", "orders,sessions", "sessions,orders", "orders,orders", "orders,nowhere", "orders, sessions", "orders,", ",orders",
 		"Orders", "a,b,c,d,e,f,g,orders", "a,b,c,d,e,f,g,h,orders", "orders,sessions,orders", "orders\n", "me:pw@orders", strings.Repeat("a", 63) + ",orders"}, names...)
-	words      = []string{"balanced", "inverse", "even", "Even", "even ", "", "even,inverse", "even\n", "odd", "body", "s3", "on", "off"}
+	words      = []string{"balanced", "inverse", "even", "Even", "even ", "", "even,inverse", "even\n", "odd", "body", "s3", "on", "off", "active", "observe", "Observe"}
 	counts     = []string{"1", "5", "100", "101", "0", "01", "-1", "+1", "1.0", "1e1", "", " 1", "1\n", "999999999", "9999999999", "99999999999999999999", "ten", "１"}
 	namespaces = append([]string{"media,web", "media, web", ",", "a,", ",a", "a,,b", "a,a", "a,B", "*", strings.Repeat("a,", 31) + "a", strings.Repeat("a,", 32) + "a",
 		strings.Repeat("a", 63) + "," + strings.Repeat("b", 63), "a," + strings.Repeat("b", 64), "a\n,b", "a,b\n", "a;b"}, names...)
@@ -110,7 +110,7 @@ var (
 		"Headstart.dev/Input-Limit", "headstart.dev/password", "headstart.dev/", "headstart.dev/scale-to-zerro",
 		"HEADSTART.DEV/input", "headstart.dev", "headstart.development/input", "serving.knative.dev/creator",
 		"xheadstart.dev/input", "headstart.dev/sctore", "headstart.dev/volumes", "headstart.dev/volumes-wait", "headstart.dev/volume",
-		"headstart.dev/connections", "headstart.dev/connections-by", "headstart.dev/connection",
+		"headstart.dev/connections", "headstart.dev/connections-by", "headstart.dev/connection", "headstart.dev/modes",
 	}
 )
 
@@ -127,6 +127,6 @@ func seeds() map[string][]string {
 		policy.KeyInputLimit:  quantities,
 		policy.KeyScaleToZero: durations, policy.KeyReadyTimeout: durations, policy.KeyCallers: namespaces,
 		policy.KeyTrigger: streams, policy.KeyTriggerStore: names, policy.KeyTriggerTries: counts, policy.KeyWorkflow: names, policy.KeyState: names,
-		policy.KeyRouting: words, policy.KeyReadBy: words, policy.KeyS3Learn: words, policy.KeySpeculation: words, policy.KeyVolumes: volumes, policy.KeyConnections: connections, policy.KeyConnectionsBy: words, policy.KeyVolumesWait: append(durations, "0s", "-1ns"),
+		policy.KeyRouting: words, policy.KeyMode: words, policy.KeyReadBy: words, policy.KeyS3Learn: words, policy.KeySpeculation: words, policy.KeyVolumes: volumes, policy.KeyConnections: connections, policy.KeyConnectionsBy: words, policy.KeyVolumesWait: append(durations, "0s", "-1ns"),
 	}
 }

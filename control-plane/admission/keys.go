@@ -33,8 +33,9 @@ var runtimeClass = []variable{
 
 // template refuses what stands at a revision's template.
 var template = []variable{
-	{"templateKeys", "has(object.spec) && has(object.spec.template) && has(object.spec.template.metadata) && has(object.spec.template.metadata.annotations)\n" +
-		"  ? object.spec.template.metadata.annotations.map(k, k).filter(k, " + own + " && !(k in " + list(policy.Keys(policy.Templates)) + "))\n: []"},
+	{"templateOwn", "has(object.spec) && has(object.spec.template) && has(object.spec.template.metadata) && has(object.spec.template.metadata.annotations)\n" +
+		"  ? object.spec.template.metadata.annotations.map(k, k).filter(k, " + own + ")\n: []"},
+	{"templateKeys", "variables.templateOwn.filter(k, !(k in " + list(policy.Keys(policy.Templates)) + "))"},
 	{"templateProblem", "variables.templateKeys.size() == 0 ? '' : 'spec.template.metadata.annotations[' + variables.templateKeys[0] + ']: does not belong here; move it to metadata.annotations'"},
 }
 

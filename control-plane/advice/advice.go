@@ -13,6 +13,8 @@ const (
 	// overlapLeast is how much of a request's way must go on beside the start for the advice to speak of it: less than a tenth
 	// of a second nobody notices.
 	overlapLeast = 100 * time.Millisecond
+	// idleLeast is which part of their time replicas must be away for an idle window to be worth a change.
+	idleLeast = 0.01
 )
 
 // windows are the idle windows to choose from.
@@ -42,8 +44,8 @@ type Gain struct {
 	Window time.Duration
 	// Idle is the sum of the times for which replicas would not have been there.
 	Idle time.Duration
-	// Cold is how many requests would have waited for a start, or have, if another autoscaler scales to zero.
-	Cold int
+	// Cold is how many requests are to be expected to have waited for a start, also if another autoscaler scales to zero.
+	Cold float64
 	// Waited is for how long in all, beyond the time that their bodies took.
 	Waited time.Duration
 	// Overlapped is for how long their bodies would have been on their way meanwhile, in all.
@@ -60,12 +62,13 @@ func Of(u Use, worth float64) Gain {
 	}
 	var best Gain
 	most := 0.0
+	least := idleLeast * float64(len(u.Requests)-1) * float64(u.Step) * float64(u.Replicas)
 	for _, window := range windows {
 		if window < u.Step {
 			continue // what is shorter cannot be seen
 		}
 		g := u.gain(pauses, window)
-		if net := g.Idle.Seconds() - worth*g.Waited.Seconds(); net > most {
+		if net := g.Idle.Seconds() - worth*g.Waited.Seconds(); net > most && float64(g.Idle) >= least {
 			best, most = g, net
 		}
 	}
@@ -83,8 +86,7 @@ func (u Use) gain(pauses []pause, window time.Duration) Gain {
 			}
 		}
 	}
-	cold = math.Round(cold)
-	g := Gain{Window: window, Idle: time.Duration(float64(u.Replicas) * idle), Cold: int(cold)}
+	g := Gain{Window: window, Idle: time.Duration(float64(u.Replicas) * idle), Cold: cold}
 	g.Waited = time.Duration(cold * float64(max(0, u.Start-u.Upload)))
 	if both := min(u.Start, u.Upload); both >= overlapLeast {
 		g.Overlapped = time.Duration(cold * float64(both))

@@ -63,7 +63,7 @@ type Service struct {
 	// IdleReplicaSeconds would be saved, ColdStarts requests wait WaitedSeconds in all, and OverlappedSeconds less than if the body
 	// came after the start.
 	IdleReplicaSeconds float64 `json:"idleReplicaSeconds"`
-	ColdStarts         int     `json:"coldStarts"`
+	ColdStarts         float64 `json:"coldStarts"`
 	WaitedSeconds      float64 `json:"waitedSeconds"`
 	OverlappedSeconds  float64 `json:"overlappedSeconds"`
 	// Reason is why there is nothing to set.

@@ -67,7 +67,7 @@ func (c *common) cacheCalls(q admin.CacheQuery) ([]*nodeapi.CacheCall, error) {
 	call := &nodeapi.CacheCall{Verb: verb, Namespace: q.Namespace, Store: q.Store, Reference: q.Reference}
 	switch {
 	case verb == nodeapi.CacheVerb_CACHE_VERB_UNSPECIFIED:
-		return nil, &platform.Refusal{Status: http.StatusBadRequest, Reason: "QueryMalformed", Field: "verb", Message: "verb: use list, pin, unpin, drop, verify, warm, advise or workflows"}
+		return nil, &platform.Refusal{Status: http.StatusBadRequest, Reason: "QueryMalformed", Field: "verb", Message: "verb: use list, pin, unpin, drop, verify, warm, advise, workflows or observed"}
 	case verb != nodeapi.CacheVerb_CACHE_VERB_WARM:
 		return []*nodeapi.CacheCall{call}, nil
 	case q.Function == "" && (q.Namespace == "" || q.Reference == ""):

@@ -58,6 +58,7 @@ func (c *common) status(state platform.State, functions func(platform.Function) 
 		fn.Name, fn.Hosts, fn.Image, fn.Events = f.Name, f.Hosts, f.Image, c.events.Of(f.Name)
 		fn.Workflow = f.Runs().GetVersion()
 		fn.Input, fn.Inputs = f.Policy.InputAsGiven(), f.Policy.Named
+		fn.Observed = f.Policy.Observe
 		s.Functions = append(s.Functions, fn)
 	}
 	return s

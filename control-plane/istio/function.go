@@ -75,18 +75,25 @@ func envoyFilter(cfg Config, f Function) (*unstructured.Unstructured, error) {
 }
 
 // clusterPatch leaves Istio's transport socket matches, protocol options and connection
-// pool as they are: instances with a sidecar are reached by mutual TLS as before.
+// pool as they are: instances with a sidecar are reached by mutual TLS as before. Of an observed
+// function it leaves all as it is, and only says to the prefetch filter what to name.
 func clusterPatch(f Function) (*structpb.Struct, error) {
-	metadata := map[string]*structpb.Value{filterapi.MetadataFunction: structpb.NewStringValue(f.Name)}
-	if len(f.Inputs) > 0 {
-		prefetch := filterapi.Function{Name: f.Name, Input: f.Inputs[""], Inputs: f.Inputs.Named()}
+	metadata := map[string]*structpb.Value{}
+	if len(f.Inputs)+len(f.Observed) > 0 {
+		prefetch := filterapi.Function{Name: f.Name, Input: f.Inputs[""], Inputs: f.Inputs.Named(), Observed: f.Observed}
 		text, err := prefetch.Marshal()
 		if err != nil {
 			return nil, err
 		}
-		metadata[metadataEndpoint] = structpb.NewStringValue(IngressSocket)
 		metadata[filterapi.MetadataPrefetch] = structpb.NewStringValue(string(text))
 	}
+	if len(f.Observed) > 0 {
+		return patch(&cluster.Cluster{Metadata: about(metadata)})
+	}
+	if len(f.Inputs) > 0 {
+		metadata[metadataEndpoint] = structpb.NewStringValue(IngressSocket)
+	}
+	metadata[filterapi.MetadataFunction] = structpb.NewStringValue(f.Name)
 	policy, err := loadBalancing()
 	if err != nil {
 		return nil, err
@@ -95,7 +102,7 @@ func clusterPatch(f Function) (*structpb.Struct, error) {
 	if err != nil {
 		return nil, err
 	}
-	fields, err := object(&cluster.Cluster{
+	return patch(&cluster.Cluster{
 		EdsClusterConfig: &cluster.Cluster_EdsClusterConfig{
 			EdsConfig: endpointsSource(), ServiceName: f.Service.Endpoints,
 		},
@@ -113,8 +120,18 @@ func clusterPatch(f Function) (*structpb.Struct, error) {
 				ConfigType: &core.TransportSocket_TypedConfig{TypedConfig: plain},
 			},
 		}},
-		Metadata: &core.Metadata{FilterMetadata: map[string]*structpb.Struct{filterapi.MetadataNamespace: {Fields: metadata}}},
-	}, protojson.MarshalOptions{UseProtoNames: true})
+		Metadata: about(metadata),
+	})
+}
+
+// about is the metadata of a function's cluster.
+func about(metadata map[string]*structpb.Value) *core.Metadata {
+	return &core.Metadata{FilterMetadata: map[string]*structpb.Struct{filterapi.MetadataNamespace: {Fields: metadata}}}
+}
+
+// patch is what of a cluster is to be merged.
+func patch(c *cluster.Cluster) (*structpb.Struct, error) {
+	fields, err := object(c, protojson.MarshalOptions{UseProtoNames: true})
 	if err != nil {
 		return nil, err
 	}

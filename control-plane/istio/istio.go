@@ -105,6 +105,9 @@ type Function struct {
 	// Inputs are the templates of the inputs that requests may name; none: they name none. Requests go to
 	// the node's daemon then, unless the prefetch filter says that one names none.
 	Inputs reference.Inputs
+	// Observed are the templates of inputs that the prefetch filter only names. There are no Inputs then, and requests go as
+	// Istio sends them.
+	Observed reference.Inputs
 }
 
 // ClusterOf is what gateways call a function's cluster, empty if Istio's registry does not know
@@ -136,7 +139,10 @@ func Functions(st platform.State) []Function {
 			continue
 		}
 		fn := Function{Name: f.Name, Service: Service{Host: f.Service, Port: f.ServicePort, Endpoints: f.AssignmentName()}}
-		if f.Policy.StoredInput() {
+		switch {
+		case f.Policy.Observe:
+			fn.Observed = f.Policy.Templates()
+		case f.Policy.StoredInput():
 			fn.Inputs = f.Policy.Templates()
 		}
 		out = append(out, fn)

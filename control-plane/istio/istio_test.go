@@ -23,6 +23,7 @@ import (
 
 	"github.com/headstart-mesh/headstart/control-plane/istio"
 	"github.com/headstart-mesh/headstart/control-plane/platform"
+	"github.com/headstart-mesh/headstart/filters/filterapi/reference"
 )
 
 var update = flag.Bool("update", false, "write the expected objects anew")
@@ -118,6 +119,14 @@ var cases = map[string]struct {
 	"service":  {istio.Config{}, fire(fireHost)},
 	"root":     {istio.Config{RootNamespace: "mesh"}, fire(fireHost)},
 	"revision": {istio.Config{Revision: "canary"}, fire(fireHost)},
+	"observed": {istio.Config{}, watched(fireHost)},
+}
+
+// watched is a function that is only observed.
+func watched(host string) istio.Function {
+	f := fire(host)
+	f.Inputs, f.Observed = nil, reference.Inputs{"": "s3://videos/{header.x-key}"}
+	return f
 }
 
 // objectsOf are the EnvoyFilters of some functions.

@@ -75,6 +75,24 @@ func TestAFunctionsOwnObjectHasItsTemplates(t *testing.T) {
 	}
 }
 
+// An observed function's templates are where a filter that does not know of the mode finds no input.
+func TestAnObservedFunctionsObjectHasItsTemplatesAlone(t *testing.T) {
+	video := service("video", "s3://videos/{header.x-key}")
+	video.Policy.Observe = true
+	video.Policy.Named = map[string]string{"mask": "s3://masks/{header.x-key}"}
+	got := prefetch(t, video)
+	if len(got) != 1 || got[""] == "" { // what the route filter knows functions by is not there
+		t.Fatalf("%q", got)
+	}
+	f, err := filterapi.ParseFunction([]byte(got[""]))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(&filterapi.Function{Name: "default/video", Observed: video.Policy.Templates()}, f); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
 // 3,000 Services of one namespace make neither the filter's object nor anybody else's larger: etcd takes
 // 1.5 MiB.
 func TestAttackManyServicesDoNotGrowOneObject(t *testing.T) {

@@ -47,8 +47,13 @@ func (d *document) service(v value, st stores.Stores, ds destinations.Destinatio
 	var f platform.Function
 	meta := o.must("metadata", "give the function a name").object()
 	name, namespace := d.named(meta)
-	f.Policy = d.policy(meta.take("annotations").object(), st.For(namespace))
+	annotations := meta.take("annotations").object()
+	f.Policy = d.policy(annotations, st.For(namespace))
 	meta.close()
+	if f.Policy.Observe {
+		annotations.take(policy.KeyMode).reportAs(policy.ModeObserve, "is "+unsupported,
+			"remove it or run on Kubernetes: here requests have no other way than Headstart's")
+	}
 	if f.Policy.State != "" {
 		meta.self.report("has "+policy.KeyState+", which is of workflows", "remove it")
 	}

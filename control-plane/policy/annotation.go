@@ -30,6 +30,7 @@ const (
 	KeyTriggerTries = filterapi.AnnotationTriggerTries
 	KeyCallers      = filterapi.AnnotationCallers
 	KeyRouting      = filterapi.AnnotationRouting
+	KeyMode         = filterapi.AnnotationMode
 	KeyWorkflow     = filterapi.AnnotationWorkflow
 	KeyReadBy       = filterapi.AnnotationReadBy
 	KeyVolumes      = filterapi.AnnotationVolumes
@@ -49,6 +50,12 @@ const (
 	RoutingBalanced = "balanced"
 	RoutingInverse  = "inverse"
 	RoutingEven     = "even"
+)
+
+// The values of KeyMode.
+const (
+	ModeActive  = "active"
+	ModeObserve = "observe"
 )
 
 // The values of KeyReadBy.
@@ -145,6 +152,8 @@ type Annotation struct {
 	// Choices are the words of a Choice. Not says what another word, or what is no Name, is not.
 	Choices []string
 	Not     string
+	// Observed: a function may have it beside KeyMode: observe.
+	Observed bool
 	// Literal: a Reference names no headers.
 	Literal bool
 	// Shortest and Longest bound a Duration.
@@ -173,12 +182,12 @@ const notStore = "is not the name of a store"
 // and jobs has a row for each.
 var table = []Annotation{
 	{
-		Key: KeyInput, On: Functions, Kind: Reference, Absent: "none: the function has no input",
+		Key: KeyInput, On: Functions, Observed: true, Kind: Reference, Absent: "none: the function has no input",
 		Example: "s3://videos/{header.x-key}", Word: InputBody, Meaning: inputMeaning,
 		set: setInput,
 	},
 	{
-		Key: KeyNamedInput, On: Functions, Kind: Reference, Absent: "none", Example: "s3://masks/{header.x-key}.png",
+		Key: KeyNamedInput, On: Functions, Observed: true, Kind: Reference, Absent: "none", Example: "s3://masks/{header.x-key}.png",
 		Meaning: namedInputMeaning, set: setNamedInput,
 	},
 	{
@@ -188,17 +197,17 @@ var table = []Annotation{
 		set: setInput,
 	},
 	{
-		Key: KeyPath, On: Functions, Kind: Path, Absent: "none: the input names nothing of the path",
+		Key: KeyPath, On: Functions, Observed: true, Kind: Path, Absent: "none: the input names nothing of the path",
 		Example: "/videos/{camera}/{+frame}", Meaning: pathMeaning,
 		set: func(p *Policy, v value) { p.Path = v.text },
 	},
 	{
-		Key: KeyStore, On: Functions | Jobs | Templates, Kind: Name, Not: notStore, Default: DefaultStore,
+		Key: KeyStore, On: Functions | Jobs | Templates, Observed: true, Kind: Name, Not: notStore, Default: DefaultStore,
 		Example: "archive", Meaning: storeMeaning,
 		set: func(p *Policy, v value) { p.Store = v.text },
 	},
 	{
-		Key: KeyInputLimit, On: Functions | Jobs, Kind: Bytes, Default: quantity.Format(DefaultInputLimit),
+		Key: KeyInputLimit, On: Functions | Jobs, Observed: true, Kind: Bytes, Default: quantity.Format(DefaultInputLimit),
 		Example: "512Mi",
 		Largest: MaxInputLimit, Meaning: inputLimitMeaning,
 		set: func(p *Policy, v value) { p.InputLimit = v.number },
@@ -209,7 +218,7 @@ var table = []Annotation{
 		set: func(p *Policy, v value) { p.ScaleToZero = time.Duration(v.number) },
 	},
 	{
-		Key: KeyReadyTimeout, On: Functions | Jobs, Kind: Duration, Default: Span(DefaultReadyTimeout), Example: "5m",
+		Key: KeyReadyTimeout, On: Functions | Jobs, Observed: true, Kind: Duration, Default: Span(DefaultReadyTimeout), Example: "5m",
 		Shortest: MinReadyTimeout, Longest: MaxReadyTimeout, Meaning: readyTimeoutMeaning,
 		set: func(p *Policy, v value) { p.ReadyTimeout = time.Duration(v.number) },
 	},
@@ -238,6 +247,11 @@ var table = []Annotation{
 		Meaning: routingMeaning,
 		Choices: []string{RoutingBalanced, RoutingInverse, RoutingEven}, Not: "is not how requests are routed",
 		set: func(p *Policy, v value) { p.Routing = v.text },
+	},
+	{
+		Key: KeyMode, On: Functions, Observed: true, Kind: Choice, Default: ModeActive, Example: ModeObserve, Meaning: modeMeaning,
+		Choices: []string{ModeActive, ModeObserve}, Not: "is neither of the two",
+		set: func(p *Policy, v value) { p.Observe = v.text == ModeObserve },
 	},
 	{
 		Key: KeyWorkflow, On: Functions, Kind: Name, Not: "is not the name of a Workflow", Absent: "none: the function has pods",

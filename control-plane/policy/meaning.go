@@ -225,3 +225,9 @@ With ` + "`socket`" + ` it starts at once, finds no file, and reads the input by
 const workflowMeaning = `names the [Workflow](workflows.md) of the Service's namespace that answers its requests. Such a Service has no
 selector. Of the other annotations it may have ` + "`headstart.dev/callers`, `headstart.dev/state`" + ` and those of triggers. On one machine a workflow
 needs no Service.`
+
+const modeMeaning = "says what Headstart does with the inputs. With `active` it fetches them. With `observe` it only names\n" +
+	"them and fetches nothing, so that you can [try a template on real traffic](#try-a-template-on-real-traffic).\n\n" +
+	"An observed function has at least one input, and may have `headstart.dev/path`, `headstart.dev/store`, `headstart.dev/input-limit` and\n" +
+	"`headstart.dev/ready-timeout`; the last two have no effect until the mode is `active`. All other annotations in this list are refused,\n" +
+	"because by them Headstart would do more than name inputs. The input `body` is refused, too: it names no object. Kubernetes only."

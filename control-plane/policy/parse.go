@@ -58,6 +58,7 @@ func parse(given map[string]string, st stores.Stores, ds destinations.Destinatio
 	errs = append(errs, p.checkS3(st)...)
 	errs = append(errs, p.checkConnections(ds)...)
 	errs = append(errs, p.checkPath(given)...)
+	errs = append(errs, p.checkMode(given)...)
 	if err := p.checkTrigger(given, st); err != nil {
 		errs = append(errs, err)
 	}

@@ -24,7 +24,7 @@ var allowed = stores.Stores{
 	{Name: "private", Kind: "http", Buckets: []string{"models.example.com:8443"}, Secret: "private"},
 }
 
-const knownKeys = "headstart.dev/input, headstart.dev/input.<name>, headstart.dev/path, headstart.dev/store, headstart.dev/input-limit, headstart.dev/scale-to-zero, headstart.dev/ready-timeout, headstart.dev/trigger, headstart.dev/trigger-store, headstart.dev/trigger-tries, headstart.dev/callers, headstart.dev/routing, headstart.dev/workflow, headstart.dev/state, headstart.dev/read-by, headstart.dev/s3-learn, headstart.dev/speculation"
+const knownKeys = "headstart.dev/input, headstart.dev/input.<name>, headstart.dev/path, headstart.dev/store, headstart.dev/input-limit, headstart.dev/scale-to-zero, headstart.dev/ready-timeout, headstart.dev/trigger, headstart.dev/trigger-store, headstart.dev/trigger-tries, headstart.dev/callers, headstart.dev/routing, headstart.dev/mode, headstart.dev/workflow, headstart.dev/state, headstart.dev/read-by, headstart.dev/s3-learn, headstart.dev/speculation"
 
 func TestParse(t *testing.T) {
 	for _, tt := range []struct {
@@ -155,6 +155,7 @@ func TestParseRefuses(t *testing.T) {
 		{policy.KeyReadyTimeout, "10m1ns", `headstart.dev/ready-timeout: "10m1ns" is out of range; use 1s to 10m`},
 		{policy.KeyCallers, "media, web", `headstart.dev/callers: "media, web" is not a list of namespaces; write it like media,web`},
 		{policy.KeyCallers, "*", `headstart.dev/callers: "*" is not a list of namespaces; write it like media,web`},
+		{policy.KeyMode, "watch", `headstart.dev/mode: "watch" is neither of the two; use active or observe`},
 		{policy.KeyRouting, "Even", `headstart.dev/routing: "Even" is not how requests are routed; use balanced or inverse or even`},
 		{policy.KeyCallers, strings.Repeat("a,", 32) + "a", `headstart.dev/callers: "` + strings.Repeat("a,", 32) + `…" names more than 32 namespaces; put functions that belong together into one`},
 	} {

@@ -43,6 +43,8 @@ type Policy struct {
 	// Routing is how gateways spread the function's requests over its endpoints, one of the
 	// values of KeyRouting; empty, as of a job: RoutingBalanced.
 	Routing string `json:",omitempty"`
+	// Observe tells of a function that Headstart only names its inputs, and does nothing else for its requests and pods.
+	Observe bool `json:",omitempty"`
 	// Workflow is the name of the workflow that answers the function's requests, in its namespace; empty: it has pods.
 	Workflow string `json:",omitempty"`
 	// State is the destination with what a workflow's runs have come to; empty: that is noted nowhere.
@@ -67,8 +69,12 @@ type Policy struct {
 // Tell says of a function what nodes must know of its policy.
 func (p Policy) Tell(m *nodeapi.Function) {
 	m.ReadyTimeout, m.Store, m.InputLimit = durationpb.New(p.ReadyTimeout), p.Store, p.InputLimit
-	m.HasInput, m.BodyInput = p.Input != "", p.BodyInput
-	m.InputTemplate, m.InputTemplates = p.Templates()[""], p.Templates().Named()
+	if p.Observe {
+		m.Observed = p.Templates()
+	} else {
+		m.HasInput, m.BodyInput = p.Input != "", p.BodyInput
+		m.InputTemplate, m.InputTemplates = p.Templates()[""], p.Templates().Named()
+	}
 	m.Callers, m.S3, m.ReadByS3, m.S3Learn = p.CallerNamespaces(), p.S3, p.ReadByS3, p.S3Learn
 	m.State = p.State
 }
@@ -122,7 +128,7 @@ const (
 	MaxCallers = 32
 )
 
-// StoredInput tells whether requests may have a stored input.
+// StoredInput tells whether requests may name a stored input, be it only observed.
 func (p Policy) StoredInput() bool { return p.Input != "" || len(p.Named) > 0 }
 
 // Templates are the whole templates of the inputs' references, with the path.

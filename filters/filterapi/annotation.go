@@ -19,6 +19,7 @@ const (
 	AnnotationTriggerTries = AnnotationPrefix + "trigger-tries"
 	AnnotationCallers      = AnnotationPrefix + "callers"
 	AnnotationRouting      = AnnotationPrefix + "routing"
+	AnnotationMode         = AnnotationPrefix + "mode"
 	// AnnotationWorkflow is of a Service that has a workflow in the place of pods.
 	AnnotationWorkflow = AnnotationPrefix + "workflow"
 	// ReadBySocket is the value of AnnotationReadBy of a job whose program needs no file.

@@ -60,7 +60,8 @@ func ParseFunction(data []byte) (*Function, error) {
 	if err != nil {
 		return nil, err
 	}
-	f := &Function{Name: r.text(root, "name"), Input: r.text(root, "input"), Inputs: r.texts(root, "inputs")}
+	f := &Function{Name: r.text(root, "name"), Input: r.text(root, "input"), Inputs: r.texts(root, "inputs"),
+		Observed: r.texts(root, "observed")}
 	if err := cmp.Or(r.err, f.Validate()); err != nil {
 		return nil, err
 	}
@@ -149,6 +150,9 @@ func (f *Function) Validate() error {
 	namespace, name, ok := strings.Cut(f.Name, "/")
 	if !ok || !isLabel(namespace) || !isLabel(name) {
 		return fmt.Errorf("name: %.200q is not namespace/name", f.Name)
+	}
+	if f.IsObserved() && (f.Input != "" || len(f.Inputs) > 0) {
+		return errors.New("observed: a function has either these templates or those of input and inputs")
 	}
 	_, err := reference.ParseTemplates(f.Templates())
 	return err

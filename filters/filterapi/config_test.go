@@ -40,7 +40,7 @@ func TestConfigSurvivesItsJSON(t *testing.T) {
 }
 
 func TestAFunctionSurvivesItsJSON(t *testing.T) {
-	for _, want := range []*Function{fire(), {Name: "shop/plain"}} {
+	for _, want := range []*Function{fire(), {Name: "shop/plain"}, {Name: "shop/watched", Observed: fire().Templates()}} {
 		data, err := want.Marshal()
 		if err != nil {
 			t.Fatal(err)
@@ -139,6 +139,8 @@ func TestAWrongFunctionIsRefused(t *testing.T) {
 		{"name of three", func(f *Function) { f.Name = "a/b/c" }, `name: "a/b/c" is not namespace/name`},
 		{"named template", func(f *Function) { f.Inputs["mask"] = "s3://masks" }, "input.mask: has no key"},
 		{"name", func(f *Function) { f.Inputs["../mask"] = "s3://masks/a" }, "inputs: \"../mask\" is not the name of an input"},
+		{"observed template", func(f *Function) { f.Input, f.Inputs, f.Observed = "", nil, map[string]string{"": "s3://videos"} }, "input: has no key"},
+		{"both templates", func(f *Function) { f.Observed = map[string]string{"": "s3://videos/a"} }, "observed: a function has either"},
 		{"template", func(f *Function) { f.Input = "s3://videos/{header.X-Key}" },
 			"input: key: {header.X-Key}: write header names in lower case: {header.x-key}"},
 	} {

@@ -127,7 +127,18 @@ type Function struct {
 	Input string `json:"input,omitempty"`
 	// Inputs are the templates of further inputs, by their names.
 	Inputs map[string]string `json:"inputs,omitempty"`
+	// Observed are the templates of a function whose inputs the filter only names to the daemon, by the inputs' names:
+	// its requests stay as they are. A function has these or the ones above, so a filter that knows only those does nothing.
+	Observed map[string]string `json:"observed,omitempty"`
 }
 
-// Templates are those of all inputs.
-func (f *Function) Templates() reference.Inputs { return reference.NewInputs(f.Input, f.Inputs) }
+// Templates are those of all inputs, observed ones included.
+func (f *Function) Templates() reference.Inputs {
+	if f.IsObserved() {
+		return f.Observed
+	}
+	return reference.NewInputs(f.Input, f.Inputs)
+}
+
+// IsObserved tells whether the filter only names the function's inputs.
+func (f *Function) IsObserved() bool { return len(f.Observed) > 0 }

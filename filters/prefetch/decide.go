@@ -38,6 +38,7 @@ type table struct {
 type function struct {
 	name     string
 	inputs   reference.Templates
+	observed bool   // the inputs are only named
 	endpoint string // the table's
 }
 
@@ -76,7 +77,7 @@ func (t *table) read(text []byte) (function, error) {
 	if err != nil {
 		return function{}, err
 	}
-	return function{name: f.Name, inputs: inputs, endpoint: t.endpoint}, nil
+	return function{name: f.Name, inputs: inputs, observed: f.IsObserved(), endpoint: t.endpoint}, nil
 }
 
 // decision is what becomes of a request. The zero value leaves it untouched.
@@ -90,8 +91,17 @@ type decision struct {
 }
 
 // decide says what becomes of a request with these headers. newID is asked only when the
-// request has an input.
+// request has an input. One that is only observed stays untouched.
 func (f function) decide(headers [][2]string, newID func() string) decision {
+	d := f.active(headers, newID)
+	if f.observed {
+		return decision{tell: d.tell}
+	}
+	return d
+}
+
+// active is the decision on a request that is not only observed.
+func (f function) active(headers [][2]string, newID func() string) decision {
 	refs, err := f.references(headers)
 	if wrong, isWrong := errors.AsType[*reference.Error](err); isWrong {
 		reply := filterapi.NewProblem(

@@ -50,3 +50,28 @@ func TestHintAndRequestAgree(t *testing.T) {
 		}
 	})
 }
+
+// The daemon hears of an observed function's request what it would hear of an active one's, and the request stays as it
+// is, in a mesh, too.
+func TestAnObservedRequestStaysAsItIs(t *testing.T) {
+	const active = `{"name":"shop/watched","input":"s3://videos/{header.x-key}","inputs":{"mask":"s3://masks/{header.x-mask}"}}`
+	for _, c := range []*filterapi.Config{{}, {IngressEndpoint: "/run/ingress.sock"}} {
+		observed, err := newTable(c).function(functions["watched"])
+		if err != nil {
+			t.Fatal(err)
+		}
+		as, err := newTable(c).function(active)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, headers := range [][][2]string{
+			nil, {{"x-key", "a"}}, {{"x-key", "a"}, {"x-mask", "b"}}, {{"x-mask", "b"}}, {{"x-key", "a"}, {"x-key", "b"}}, {{"x-key", "../a"}},
+		} {
+			d := observed.decide(headers, func() string { return "id" })
+			want := as.decide(headers, func() string { return "id" })
+			if d.set != nil || d.reply != nil || !slices.Equal(d.tell, want.tell) {
+				t.Errorf("%q: %+v, want what is told of %+v", headers, d, want)
+			}
+		}
+	}
+}

@@ -25,10 +25,11 @@ var functions = map[string]string{
 		"inputs":{"mask":"s3://masks/{header.x-mask}"}}`,
 	"masked": `{"name":"shop/masked","input":"s3://videos/{header.x-key}",
 		"inputs":{"subtitles":"s3://subtitles/{query.lang}/{header.x-key}","mask":"s3://masks/{header.x-key}.png"}}`,
-	"named": `{"name":"shop/named","inputs":{"mask":"s3://masks/{header.x-mask}"}}`,
-	"fixed": `{"name":"shop/fixed","input":"s3://models/latest.bin"}`,
-	"plain": `{"name":"shop/plain"}`,
-	"wrong": `{"name":"shop/wrong","input":"gs://x/y"}`,
+	"named":   `{"name":"shop/named","inputs":{"mask":"s3://masks/{header.x-mask}"}}`,
+	"fixed":   `{"name":"shop/fixed","input":"s3://models/latest.bin"}`,
+	"watched": `{"name":"shop/watched","observed":{"":"s3://videos/{header.x-key}","mask":"s3://masks/{header.x-mask}"}}`,
+	"plain":   `{"name":"shop/plain"}`,
+	"wrong":   `{"name":"shop/wrong","input":"gs://x/y"}`,
 }
 
 // metadata is where a proxy has them: of a cluster in a mesh, else of a route.

@@ -58,12 +58,16 @@ type Learned func(function string) map[string][]learn.Template
 // Records are what has come of the runs of workflows: of those of a namespace, or of one; empty: of all.
 type Records func(namespace, name string) []*nodeapi.WorkflowRecord
 
+// Observed is what the templates of observed inputs have named, of the functions of a namespace; empty: of all.
+type Observed func(namespace string) []*nodeapi.CacheEntry
+
 // Curator answers calls. Its methods may be called at the same time.
 type Curator struct {
 	objects *objects.Cache
 	volumes Volumes
 	learned Learned
 	records Records
+	named   Observed
 	log     *slog.Logger
 
 	ctx    context.Context
@@ -73,8 +77,8 @@ type Curator struct {
 }
 
 // New returns a curator, which has to be closed.
-func New(o *objects.Cache, v Volumes, l Learned, r Records, log *slog.Logger) *Curator {
-	c := &Curator{objects: o, volumes: v, learned: l, records: r, log: log}
+func New(o *objects.Cache, v Volumes, l Learned, r Records, named Observed, log *slog.Logger) *Curator {
+	c := &Curator{objects: o, volumes: v, learned: l, records: r, named: named, log: log}
 	c.calls.SetLimit(callsMost)
 	c.ctx, c.cancel = context.WithCancel(context.Background())
 	return c
@@ -101,7 +105,7 @@ func (c *Curator) Call(m *nodeapi.CacheCall, answer func(*nodeapi.CacheAnswer)) 
 		entries, err := c.do(ctx, m)
 		most := entriesMost
 		switch m.GetVerb() {
-		case nodeapi.CacheVerb_CACHE_VERB_LIST, nodeapi.CacheVerb_CACHE_VERB_ADVISE: // which change nothing
+		case nodeapi.CacheVerb_CACHE_VERB_LIST, nodeapi.CacheVerb_CACHE_VERB_ADVISE, nodeapi.CacheVerb_CACHE_VERB_OBSERVED: // which change nothing
 		case nodeapi.CacheVerb_CACHE_VERB_WORKFLOWS:
 			most = recordsMost
 		default:
@@ -139,6 +143,8 @@ func (c *Curator) do(ctx context.Context, m *nodeapi.CacheCall) ([]*nodeapi.Cach
 		return nil, c.warm(ctx, m)
 	case nodeapi.CacheVerb_CACHE_VERB_ADVISE:
 		return c.advise(m), nil
+	case nodeapi.CacheVerb_CACHE_VERB_OBSERVED:
+		return c.named(m.GetNamespace()), nil
 	case nodeapi.CacheVerb_CACHE_VERB_WORKFLOWS:
 		var entries []*nodeapi.CacheEntry
 		for _, record := range c.records(m.GetNamespace(), m.GetReference()) {

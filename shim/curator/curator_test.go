@@ -53,7 +53,7 @@ func TestCalls(t *testing.T) {
 	}
 	cache := objects.New(objects.Config{Sources: sources, Buffer: room, Drop: versions.Drop, Age: 1 << 40})
 	placed.Cache = cache
-	c := curator.New(cache, versions, nil, nil, slog.New(slog.DiscardHandler))
+	c := curator.New(cache, versions, nil, nil, nil, slog.New(slog.DiscardHandler))
 	defer func() {
 		c.Close()
 		versions.Close()

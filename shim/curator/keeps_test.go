@@ -44,7 +44,7 @@ func TestTheControlPlaneHearsWhatIsKept(t *testing.T) {
 		}
 		placed.Cache = objects.New(objects.Config{Sources: func(string, string) (source.Source, error) { return store, nil },
 			Buffer: room, Drop: versions.Drop, Age: time.Hour})
-		c := curator.New(placed.Cache, versions, nil, nil, slog.New(slog.DiscardHandler))
+		c := curator.New(placed.Cache, versions, nil, nil, nil, slog.New(slog.DiscardHandler))
 		ctx, cancel := context.WithCancel(t.Context())
 		told := make(chan *nodeapi.Keeps, 1)
 		var watch sync.WaitGroup

@@ -42,8 +42,8 @@ func newHints() *hints {
 }
 
 // Hints serves what filters tell, headers without a body: hints, and the requests that
-// they refused. The fetch of a hint's input starts; the request itself, which follows,
-// starts everything else.
+// they refused. The fetch of a hint's input starts, unless the function is only observed; the
+// request itself, which follows, starts everything else.
 func (in *Ingress) Hints() http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		id, name := r.Header.Get(filterapi.HeaderRequest), r.Header.Get(filterapi.HeaderFunction)
@@ -51,8 +51,10 @@ func (in *Ingress) Hints() http.Handler {
 		switch refusal := r.URL.Path == filterapi.RefusalPath; {
 		case err != nil && !refusal:
 			in.config.Metrics.hint(hintRefused)
+		case err == nil && len(f.GetObserved()) > 0:
+			err = in.observe(f, r.Header, refusal)
 		case err == nil && refusal:
-			err = in.refusal(f, r.Header.Get(filterapi.HeaderReason), r.Header.Get(filterapi.HeaderField))
+			err = in.refusal(f, r.Header)
 		case err == nil:
 			var refs reference.Inputs
 			if refs, err = taken(r.Header, f); err != nil {

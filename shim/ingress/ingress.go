@@ -19,6 +19,8 @@ import (
 	"github.com/headstart-mesh/headstart/shim/nodeapi/capability"
 	"github.com/headstart-mesh/headstart/shim/nodeapi/tracing"
 	"github.com/headstart-mesh/headstart/shim/objects"
+	"github.com/headstart-mesh/headstart/shim/objects/source"
+	"github.com/headstart-mesh/headstart/shim/observed"
 	"github.com/headstart-mesh/headstart/shim/proxy"
 	"github.com/headstart-mesh/headstart/shim/sandboxes"
 	"github.com/headstart-mesh/headstart/shim/slots"
@@ -82,6 +84,9 @@ type Config struct {
 	// Foresee hears of requests of functions that learn what their programs read, before their instance is ready; nil:
 	// nobody wants to know.
 	Foresee func(function, instance, target string, header http.Header) (end func(worked bool))
+	// Observed notes what observed functions' requests name, as far as Allowed lets them read it.
+	Observed *observed.Notes
+	Allowed  func(function, store string, ref source.Reference) error
 	// Workflows answer the requests of functions that are workflows; nil: they are refused.
 	Workflows Workflows
 	// Busy is which part of the node's processors is taken, 0 to 1; nil: nobody knows.

@@ -20,6 +20,7 @@ type Metrics struct {
 	duration *prometheus.HistogramVec
 	again    *prometheus.CounterVec
 	hints    *prometheus.CounterVec
+	observed *prometheus.CounterVec
 	worked   *prometheus.CounterVec
 	squashed prometheus.Histogram
 	cold     *prometheus.HistogramVec
@@ -70,11 +71,14 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 			Name: "headstart_cold_start_saved_seconds_total", Help: "Time that inputs were on their way while the instances of their requests started."}, []string{"function"}),
 		hints: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "headstart_hints_total", Help: "Hints of inputs, by what became of them: accepted, dropped or refused."}, []string{"result"}),
+		observed: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "headstart_observed_inputs_total",
+			Help: "Requests of observed functions, by what they say of their inputs: named, incomplete or refused."}, []string{"function", "outcome"}),
 	}
 	for _, result := range []string{hintAccepted, hintDropped, hintRefused} {
 		m.hints.WithLabelValues(result) // the first one dropped is an increase, too
 	}
-	r.MustRegister(m.parked, m.waiting, m.requests, m.duration, m.again, m.hints, m.worked, m.squashed, m.cold, m.saved)
+	r.MustRegister(m.parked, m.waiting, m.requests, m.duration, m.again, m.hints, m.observed, m.worked, m.squashed, m.cold, m.saved)
 	return m
 }
 

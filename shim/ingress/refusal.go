@@ -21,17 +21,26 @@ var refusedReasons = map[string]string{
 var refusedField = regexp.MustCompile("^" + reference.FieldPattern() + "$")
 
 // refusal tells the operator of a request that a filter answered by itself.
-func (in *Ingress) refusal(f *nodeapi.Function, reason, field string) error {
-	words, known := refusedReasons[reason]
-	if !known || !f.TakesInput() || len(field) > reference.MaxTemplateBytes || !refusedField.MatchString(field) {
-		return problem.New(
-			http.StatusBadRequest, "RefusalMalformed", "",
-			"a refusal names a function with an input, a known reason, and the header, parameter or path to fix",
-		)
+func (in *Ingress) refusal(f *nodeapi.Function, h http.Header) error {
+	if !isRefusal(f, h) {
+		return malformedRefusal()
 	}
+	reason, field := h.Get(filterapi.HeaderReason), h.Get(filterapi.HeaderField)
 	in.config.Log.Debug("the filter refused a request", "function", f.GetName(), "reason", reason, "field", field)
 	in.config.ControlPlane.Event(&nodeapi.Event{
-		Function: f.GetName(), Reason: reason, Message: field + words, Field: field,
+		Function: f.GetName(), Reason: reason, Message: field + refusedReasons[reason], Field: field,
 	})
 	return nil
+}
+
+// isRefusal tells whether what a filter says is one.
+func isRefusal(f *nodeapi.Function, h http.Header) bool {
+	_, known := refusedReasons[h.Get(filterapi.HeaderReason)]
+	field := h.Get(filterapi.HeaderField)
+	return known && f.TakesInput() && len(field) <= reference.MaxTemplateBytes && refusedField.MatchString(field)
+}
+
+func malformedRefusal() *problem.Problem {
+	return problem.New(http.StatusBadRequest, "RefusalMalformed", "",
+		"a refusal names a function with an input, a known reason, and the header, parameter or path to fix")
 }

@@ -35,6 +35,7 @@ import (
 	"github.com/headstart-mesh/headstart/shim/objects/buffer"
 	"github.com/headstart-mesh/headstart/shim/objects/source"
 	"github.com/headstart-mesh/headstart/shim/objects/source/sourcetest"
+	"github.com/headstart-mesh/headstart/shim/observed"
 	"github.com/headstart-mesh/headstart/shim/problem"
 	"github.com/headstart-mesh/headstart/shim/sandboxes"
 	"github.com/headstart-mesh/headstart/shim/staging"
@@ -79,6 +80,8 @@ type rig struct {
 	blind      bool           // the store says nothing
 	busy       func() float64 // the processors
 	source     source.Source  // nil: store
+	observed   *observed.Notes
+	allowed    error // says the operator of what observed functions name
 }
 
 // newRig returns a node whose instance is function. What every request leaves behind,
@@ -114,7 +117,7 @@ func newNodeOver(t testing.TB, node string, peers http.RoundTripper, buf *buffer
 	t.Helper()
 	r := &rig{busy: func() float64 { return 0 },
 		store: &sourcetest.Memory{}, buffer: buf, registry: prometheus.NewRegistry(), functions: ingress.NewFunctions(),
-		cp: &controlPlane{held: map[string]int32{}}, dir: filepath.Join(state, "input"), named: filepath.Join(state, "inputs"), outcomes: make(chan objects.Outcome, 2048), logs: &log{}, mesh: &mesh{}, deliveries: &deliveries{}}
+		cp: &controlPlane{held: map[string]int32{}}, dir: filepath.Join(state, "input"), named: filepath.Join(state, "inputs"), outcomes: make(chan objects.Outcome, 2048), logs: &log{}, mesh: &mesh{}, deliveries: &deliveries{}, observed: observed.New()}
 	if err := errors.Join(os.Mkdir(r.dir, 0o755), os.Mkdir(r.named, 0o755)); err != nil {
 		t.Fatal(err)
 	}
@@ -144,6 +147,7 @@ func newNodeOver(t testing.TB, node string, peers http.RoundTripper, buf *buffer
 		{Name: withBody, BodyInput: true, InputLimit: inputLimit, RequestTimeout: durationpb.New(soon), ReadyTimeout: durationpb.New(soon)},
 	})
 	r.Ingress = ingress.New(ingress.Config{Node: node, Functions: r.functions, ControlPlane: r.cp, Instances: r.instances, Objects: e, Peers: peers,
+		Observed: r.observed, Allowed: func(string, string, source.Reference) error { return r.allowed },
 		Mesh: r.mesh, Deliveries: r.deliveries, Busy: func() float64 { return r.busy() },
 		Metrics: ingress.NewMetrics(r.registry), Log: slog.New(slog.NewJSONHandler(r.logs, nil))})
 	r.Hasten()

@@ -38,12 +38,14 @@ type Parts struct {
 	}
 	// Workflows learns which functions there are.
 	Workflows interface{ Set(all []*nodeapi.Function) }
-	Ingress   *ingress.Ingress
-	Relay     *relay.Relay
-	Triggers  *trigger.Set
-	Prober    *probe.Prober
-	Peers     *peers.Peers
-	Curator   *curator.Curator
+	// Observed forgets what it has of functions that are not observed.
+	Observed interface{ Keep(all []*nodeapi.Function) }
+	Ingress  *ingress.Ingress
+	Relay    *relay.Relay
+	Triggers *trigger.Set
+	Prober   *probe.Prober
+	Peers    *peers.Peers
+	Curator  *curator.Curator
 	// Register is what the node says of itself, without its instances.
 	Register func() *nodeapi.Register
 }
@@ -58,6 +60,7 @@ func (c common) Functions(m *nodeapi.Functions) {
 	c.parts.Destinations.Set(m.GetDestinations())
 	c.parts.Functions.Set(m.GetFunctions())
 	c.parts.Workflows.Set(m.GetFunctions())
+	c.parts.Observed.Keep(m.GetFunctions())
 	c.parts.Relay.SetFunctions(m.GetFunctions())
 }
 

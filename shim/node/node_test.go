@@ -17,6 +17,7 @@ import (
 	"github.com/headstart-mesh/headstart/shim/job"
 	"github.com/headstart-mesh/headstart/shim/node"
 	"github.com/headstart-mesh/headstart/shim/nodeapi"
+	"github.com/headstart-mesh/headstart/shim/observed"
 	"github.com/headstart-mesh/headstart/shim/relay"
 	"github.com/headstart-mesh/headstart/shim/sandboxes"
 	"github.com/headstart-mesh/headstart/shim/staging"
@@ -92,7 +93,7 @@ func TestStoresComeBeforeFunctions(t *testing.T) {
 	defer s.Close()
 	found, reached := &hosts{}, &servers{}
 	log := slog.New(slog.DiscardHandler)
-	n := node.NewLocal(node.Parts{Functions: ingress.NewFunctions(), Stores: s, Destinations: reached, Workflows: workflow.New(workflow.Config{}),
+	n := node.NewLocal(node.Parts{Functions: ingress.NewFunctions(), Stores: s, Destinations: reached, Workflows: workflow.New(workflow.Config{}), Observed: observed.New(),
 		Relay: relay.New(relay.Config{Metrics: relay.NewMetrics(prometheus.NewRegistry()), Log: log})}, nil, found, log)
 	n.Functions(&nodeapi.Functions{
 		Functions: []*nodeapi.Function{{Name: "default/video", Store: "edge", Hosts: []string{"video.default"}}},

@@ -101,6 +101,8 @@ const (
 	CacheVerb_CACHE_VERB_ADVISE CacheVerb = 7
 	// Say what has come of the runs of workflows. A reference is the name of one.
 	CacheVerb_CACHE_VERB_WORKFLOWS CacheVerb = 8
+	// Say what the templates of observed inputs have named.
+	CacheVerb_CACHE_VERB_OBSERVED CacheVerb = 9
 )
 
 // Enum value maps for CacheVerb.
@@ -115,6 +117,7 @@ var (
 		6: "CACHE_VERB_WARM",
 		7: "CACHE_VERB_ADVISE",
 		8: "CACHE_VERB_WORKFLOWS",
+		9: "CACHE_VERB_OBSERVED",
 	}
 	CacheVerb_value = map[string]int32{
 		"CACHE_VERB_UNSPECIFIED": 0,
@@ -126,6 +129,7 @@ var (
 		"CACHE_VERB_WARM":        6,
 		"CACHE_VERB_ADVISE":      7,
 		"CACHE_VERB_WORKFLOWS":   8,
+		"CACHE_VERB_OBSERVED":    9,
 	}
 )
 
@@ -2345,7 +2349,9 @@ type CacheEntry struct {
 	// With CACHE_VERB_ADVISE: reference is a template of headstart.dev/input.
 	Advice *Advice `protobuf:"bytes,240,opt,name=advice,proto3" json:"advice,omitempty"`
 	// With CACHE_VERB_WORKFLOWS, and nothing else.
-	Workflow      *WorkflowRecord `protobuf:"bytes,270,opt,name=workflow,proto3" json:"workflow,omitempty"`
+	Workflow *WorkflowRecord `protobuf:"bytes,270,opt,name=workflow,proto3" json:"workflow,omitempty"`
+	// With CACHE_VERB_OBSERVED: reference is the template.
+	Observed      *Observed `protobuf:"bytes,280,opt,name=observed,proto3" json:"observed,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2464,6 +2470,173 @@ func (x *CacheEntry) GetWorkflow() *WorkflowRecord {
 	return nil
 }
 
+func (x *CacheEntry) GetObserved() *Observed {
+	if x != nil {
+		return x.Observed
+	}
+	return nil
+}
+
+// Observed is what a template has named in requests since the node knows it.
+type Observed struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// namespace/name
+	Function string `protobuf:"bytes,1,opt,name=function,proto3" json:"function,omitempty"`
+	// The input's name; empty: the one without a name.
+	Input string `protobuf:"bytes,2,opt,name=input,proto3" json:"input,omitempty"`
+	// Requests that named it.
+	Requests int64 `protobuf:"varint,3,opt,name=requests,proto3" json:"requests,omitempty"`
+	// Requests of the function that lacked something a template names, and what the latest of them lacked.
+	Incomplete int64  `protobuf:"varint,4,opt,name=incomplete,proto3" json:"incomplete,omitempty"`
+	Field      string `protobuf:"bytes,5,opt,name=field,proto3" json:"field,omitempty"`
+	// Requests of the function that named what it may not read.
+	Refused int64 `protobuf:"varint,6,opt,name=refused,proto3" json:"refused,omitempty"`
+	// How many different references there were (shim/nodeapi/distinct).
+	Sketch []uint64 `protobuf:"fixed64,7,rep,packed,name=sketch,proto3" json:"sketch,omitempty"`
+	// The latest ones, the latest in front. Long ones are cut.
+	Latest        []*NamedReference `protobuf:"bytes,8,rep,name=latest,proto3" json:"latest,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Observed) Reset() {
+	*x = Observed{}
+	mi := &file_node_proto_msgTypes[23]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Observed) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Observed) ProtoMessage() {}
+
+func (x *Observed) ProtoReflect() protoreflect.Message {
+	mi := &file_node_proto_msgTypes[23]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Observed.ProtoReflect.Descriptor instead.
+func (*Observed) Descriptor() ([]byte, []int) {
+	return file_node_proto_rawDescGZIP(), []int{23}
+}
+
+func (x *Observed) GetFunction() string {
+	if x != nil {
+		return x.Function
+	}
+	return ""
+}
+
+func (x *Observed) GetInput() string {
+	if x != nil {
+		return x.Input
+	}
+	return ""
+}
+
+func (x *Observed) GetRequests() int64 {
+	if x != nil {
+		return x.Requests
+	}
+	return 0
+}
+
+func (x *Observed) GetIncomplete() int64 {
+	if x != nil {
+		return x.Incomplete
+	}
+	return 0
+}
+
+func (x *Observed) GetField() string {
+	if x != nil {
+		return x.Field
+	}
+	return ""
+}
+
+func (x *Observed) GetRefused() int64 {
+	if x != nil {
+		return x.Refused
+	}
+	return 0
+}
+
+func (x *Observed) GetSketch() []uint64 {
+	if x != nil {
+		return x.Sketch
+	}
+	return nil
+}
+
+func (x *Observed) GetLatest() []*NamedReference {
+	if x != nil {
+		return x.Latest
+	}
+	return nil
+}
+
+type NamedReference struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Reference     string                 `protobuf:"bytes,1,opt,name=reference,proto3" json:"reference,omitempty"`
+	At            *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=at,proto3" json:"at,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *NamedReference) Reset() {
+	*x = NamedReference{}
+	mi := &file_node_proto_msgTypes[24]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *NamedReference) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*NamedReference) ProtoMessage() {}
+
+func (x *NamedReference) ProtoReflect() protoreflect.Message {
+	mi := &file_node_proto_msgTypes[24]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use NamedReference.ProtoReflect.Descriptor instead.
+func (*NamedReference) Descriptor() ([]byte, []int) {
+	return file_node_proto_rawDescGZIP(), []int{24}
+}
+
+func (x *NamedReference) GetReference() string {
+	if x != nil {
+		return x.Reference
+	}
+	return ""
+}
+
+func (x *NamedReference) GetAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.At
+	}
+	return nil
+}
+
 // WorkflowRecord is what has come of a workflow's runs since the node knows its document.
 type WorkflowRecord struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -2481,7 +2654,7 @@ type WorkflowRecord struct {
 
 func (x *WorkflowRecord) Reset() {
 	*x = WorkflowRecord{}
-	mi := &file_node_proto_msgTypes[23]
+	mi := &file_node_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2493,7 +2666,7 @@ func (x *WorkflowRecord) String() string {
 func (*WorkflowRecord) ProtoMessage() {}
 
 func (x *WorkflowRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[23]
+	mi := &file_node_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2506,7 +2679,7 @@ func (x *WorkflowRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WorkflowRecord.ProtoReflect.Descriptor instead.
 func (*WorkflowRecord) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{23}
+	return file_node_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *WorkflowRecord) GetName() string {
@@ -2567,7 +2740,7 @@ type StepRecord struct {
 
 func (x *StepRecord) Reset() {
 	*x = StepRecord{}
-	mi := &file_node_proto_msgTypes[24]
+	mi := &file_node_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2579,7 +2752,7 @@ func (x *StepRecord) String() string {
 func (*StepRecord) ProtoMessage() {}
 
 func (x *StepRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[24]
+	mi := &file_node_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2592,7 +2765,7 @@ func (x *StepRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StepRecord.ProtoReflect.Descriptor instead.
 func (*StepRecord) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{24}
+	return file_node_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *StepRecord) GetTask() string {
@@ -2668,7 +2841,7 @@ type RunRecord struct {
 
 func (x *RunRecord) Reset() {
 	*x = RunRecord{}
-	mi := &file_node_proto_msgTypes[25]
+	mi := &file_node_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2680,7 +2853,7 @@ func (x *RunRecord) String() string {
 func (*RunRecord) ProtoMessage() {}
 
 func (x *RunRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[25]
+	mi := &file_node_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2693,7 +2866,7 @@ func (x *RunRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RunRecord.ProtoReflect.Descriptor instead.
 func (*RunRecord) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{25}
+	return file_node_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *RunRecord) GetId() string {
@@ -2748,7 +2921,7 @@ type RunStep struct {
 
 func (x *RunStep) Reset() {
 	*x = RunStep{}
-	mi := &file_node_proto_msgTypes[26]
+	mi := &file_node_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2760,7 +2933,7 @@ func (x *RunStep) String() string {
 func (*RunStep) ProtoMessage() {}
 
 func (x *RunStep) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[26]
+	mi := &file_node_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2773,7 +2946,7 @@ func (x *RunStep) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RunStep.ProtoReflect.Descriptor instead.
 func (*RunStep) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{26}
+	return file_node_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *RunStep) GetTask() string {
@@ -2808,7 +2981,7 @@ type Advice struct {
 
 func (x *Advice) Reset() {
 	*x = Advice{}
-	mi := &file_node_proto_msgTypes[27]
+	mi := &file_node_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2820,7 +2993,7 @@ func (x *Advice) String() string {
 func (*Advice) ProtoMessage() {}
 
 func (x *Advice) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[27]
+	mi := &file_node_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2833,7 +3006,7 @@ func (x *Advice) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Advice.ProtoReflect.Descriptor instead.
 func (*Advice) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{27}
+	return file_node_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *Advice) GetFunction() string {
@@ -2889,7 +3062,7 @@ type Keeps struct {
 
 func (x *Keeps) Reset() {
 	*x = Keeps{}
-	mi := &file_node_proto_msgTypes[28]
+	mi := &file_node_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2901,7 +3074,7 @@ func (x *Keeps) String() string {
 func (*Keeps) ProtoMessage() {}
 
 func (x *Keeps) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[28]
+	mi := &file_node_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2914,7 +3087,7 @@ func (x *Keeps) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Keeps.ProtoReflect.Descriptor instead.
 func (*Keeps) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{28}
+	return file_node_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *Keeps) GetVolumes() []*KeptVolume {
@@ -2964,7 +3137,7 @@ type KeptVolume struct {
 
 func (x *KeptVolume) Reset() {
 	*x = KeptVolume{}
-	mi := &file_node_proto_msgTypes[29]
+	mi := &file_node_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2976,7 +3149,7 @@ func (x *KeptVolume) String() string {
 func (*KeptVolume) ProtoMessage() {}
 
 func (x *KeptVolume) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[29]
+	mi := &file_node_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2989,7 +3162,7 @@ func (x *KeptVolume) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KeptVolume.ProtoReflect.Descriptor instead.
 func (*KeptVolume) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{29}
+	return file_node_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *KeptVolume) GetNamespace() string {
@@ -3031,7 +3204,7 @@ type InCharge struct {
 
 func (x *InCharge) Reset() {
 	*x = InCharge{}
-	mi := &file_node_proto_msgTypes[30]
+	mi := &file_node_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3043,7 +3216,7 @@ func (x *InCharge) String() string {
 func (*InCharge) ProtoMessage() {}
 
 func (x *InCharge) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[30]
+	mi := &file_node_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3056,7 +3229,7 @@ func (x *InCharge) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InCharge.ProtoReflect.Descriptor instead.
 func (*InCharge) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{30}
+	return file_node_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *InCharge) GetHeld() bool {
@@ -3077,7 +3250,7 @@ type Confirm struct {
 
 func (x *Confirm) Reset() {
 	*x = Confirm{}
-	mi := &file_node_proto_msgTypes[31]
+	mi := &file_node_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3089,7 +3262,7 @@ func (x *Confirm) String() string {
 func (*Confirm) ProtoMessage() {}
 
 func (x *Confirm) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[31]
+	mi := &file_node_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3102,7 +3275,7 @@ func (x *Confirm) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Confirm.ProtoReflect.Descriptor instead.
 func (*Confirm) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{31}
+	return file_node_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *Confirm) GetId() int64 {
@@ -3123,7 +3296,7 @@ type Confirmed struct {
 
 func (x *Confirmed) Reset() {
 	*x = Confirmed{}
-	mi := &file_node_proto_msgTypes[32]
+	mi := &file_node_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3135,7 +3308,7 @@ func (x *Confirmed) String() string {
 func (*Confirmed) ProtoMessage() {}
 
 func (x *Confirmed) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[32]
+	mi := &file_node_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3148,7 +3321,7 @@ func (x *Confirmed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Confirmed.ProtoReflect.Descriptor instead.
 func (*Confirmed) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{32}
+	return file_node_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *Confirmed) GetId() int64 {
@@ -3174,7 +3347,7 @@ type Coordinate struct {
 
 func (x *Coordinate) Reset() {
 	*x = Coordinate{}
-	mi := &file_node_proto_msgTypes[33]
+	mi := &file_node_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3186,7 +3359,7 @@ func (x *Coordinate) String() string {
 func (*Coordinate) ProtoMessage() {}
 
 func (x *Coordinate) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[33]
+	mi := &file_node_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3199,7 +3372,7 @@ func (x *Coordinate) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Coordinate.ProtoReflect.Descriptor instead.
 func (*Coordinate) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{33}
+	return file_node_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *Coordinate) GetVector() []float64 {
@@ -3243,7 +3416,7 @@ type RoundTrips struct {
 
 func (x *RoundTrips) Reset() {
 	*x = RoundTrips{}
-	mi := &file_node_proto_msgTypes[34]
+	mi := &file_node_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3255,7 +3428,7 @@ func (x *RoundTrips) String() string {
 func (*RoundTrips) ProtoMessage() {}
 
 func (x *RoundTrips) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[34]
+	mi := &file_node_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3268,7 +3441,7 @@ func (x *RoundTrips) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RoundTrips.ProtoReflect.Descriptor instead.
 func (*RoundTrips) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{34}
+	return file_node_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *RoundTrips) GetCoordinate() *Coordinate {
@@ -3298,7 +3471,7 @@ type RoundTrip struct {
 
 func (x *RoundTrip) Reset() {
 	*x = RoundTrip{}
-	mi := &file_node_proto_msgTypes[35]
+	mi := &file_node_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3310,7 +3483,7 @@ func (x *RoundTrip) String() string {
 func (*RoundTrip) ProtoMessage() {}
 
 func (x *RoundTrip) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[35]
+	mi := &file_node_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3323,7 +3496,7 @@ func (x *RoundTrip) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RoundTrip.ProtoReflect.Descriptor instead.
 func (*RoundTrip) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{35}
+	return file_node_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *RoundTrip) GetNode() string {
@@ -3361,7 +3534,7 @@ type Signals struct {
 
 func (x *Signals) Reset() {
 	*x = Signals{}
-	mi := &file_node_proto_msgTypes[36]
+	mi := &file_node_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3373,7 +3546,7 @@ func (x *Signals) String() string {
 func (*Signals) ProtoMessage() {}
 
 func (x *Signals) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[36]
+	mi := &file_node_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3386,7 +3559,7 @@ func (x *Signals) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Signals.ProtoReflect.Descriptor instead.
 func (*Signals) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{36}
+	return file_node_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *Signals) GetFunctions() []*FunctionSignals {
@@ -3415,7 +3588,7 @@ type RoutedSignals struct {
 
 func (x *RoutedSignals) Reset() {
 	*x = RoutedSignals{}
-	mi := &file_node_proto_msgTypes[37]
+	mi := &file_node_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3427,7 +3600,7 @@ func (x *RoutedSignals) String() string {
 func (*RoutedSignals) ProtoMessage() {}
 
 func (x *RoutedSignals) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[37]
+	mi := &file_node_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3440,7 +3613,7 @@ func (x *RoutedSignals) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RoutedSignals.ProtoReflect.Descriptor instead.
 func (*RoutedSignals) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{37}
+	return file_node_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *RoutedSignals) GetFunction() string {
@@ -3473,7 +3646,7 @@ type EndpointSignals struct {
 
 func (x *EndpointSignals) Reset() {
 	*x = EndpointSignals{}
-	mi := &file_node_proto_msgTypes[38]
+	mi := &file_node_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3485,7 +3658,7 @@ func (x *EndpointSignals) String() string {
 func (*EndpointSignals) ProtoMessage() {}
 
 func (x *EndpointSignals) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[38]
+	mi := &file_node_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3498,7 +3671,7 @@ func (x *EndpointSignals) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EndpointSignals.ProtoReflect.Descriptor instead.
 func (*EndpointSignals) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{38}
+	return file_node_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *EndpointSignals) GetAddress() string {
@@ -3549,7 +3722,7 @@ type FunctionSignals struct {
 
 func (x *FunctionSignals) Reset() {
 	*x = FunctionSignals{}
-	mi := &file_node_proto_msgTypes[39]
+	mi := &file_node_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3561,7 +3734,7 @@ func (x *FunctionSignals) String() string {
 func (*FunctionSignals) ProtoMessage() {}
 
 func (x *FunctionSignals) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[39]
+	mi := &file_node_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3574,7 +3747,7 @@ func (x *FunctionSignals) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FunctionSignals.ProtoReflect.Descriptor instead.
 func (*FunctionSignals) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{39}
+	return file_node_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *FunctionSignals) GetFunction() string {
@@ -3626,7 +3799,7 @@ type GatewayRefusals struct {
 
 func (x *GatewayRefusals) Reset() {
 	*x = GatewayRefusals{}
-	mi := &file_node_proto_msgTypes[40]
+	mi := &file_node_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3638,7 +3811,7 @@ func (x *GatewayRefusals) String() string {
 func (*GatewayRefusals) ProtoMessage() {}
 
 func (x *GatewayRefusals) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[40]
+	mi := &file_node_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3651,7 +3824,7 @@ func (x *GatewayRefusals) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GatewayRefusals.ProtoReflect.Descriptor instead.
 func (*GatewayRefusals) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{40}
+	return file_node_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *GatewayRefusals) GetRefusals() []*GatewayRefusal {
@@ -3683,7 +3856,7 @@ type GatewayRefusal struct {
 
 func (x *GatewayRefusal) Reset() {
 	*x = GatewayRefusal{}
-	mi := &file_node_proto_msgTypes[41]
+	mi := &file_node_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3695,7 +3868,7 @@ func (x *GatewayRefusal) String() string {
 func (*GatewayRefusal) ProtoMessage() {}
 
 func (x *GatewayRefusal) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[41]
+	mi := &file_node_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3708,7 +3881,7 @@ func (x *GatewayRefusal) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GatewayRefusal.ProtoReflect.Descriptor instead.
 func (*GatewayRefusal) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{41}
+	return file_node_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *GatewayRefusal) GetTypeUrl() string {
@@ -3744,7 +3917,7 @@ type StoreProblems struct {
 
 func (x *StoreProblems) Reset() {
 	*x = StoreProblems{}
-	mi := &file_node_proto_msgTypes[42]
+	mi := &file_node_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3756,7 +3929,7 @@ func (x *StoreProblems) String() string {
 func (*StoreProblems) ProtoMessage() {}
 
 func (x *StoreProblems) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[42]
+	mi := &file_node_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3769,7 +3942,7 @@ func (x *StoreProblems) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StoreProblems.ProtoReflect.Descriptor instead.
 func (*StoreProblems) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{42}
+	return file_node_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *StoreProblems) GetProblems() []*StoreProblem {
@@ -3791,7 +3964,7 @@ type StoreProblem struct {
 
 func (x *StoreProblem) Reset() {
 	*x = StoreProblem{}
-	mi := &file_node_proto_msgTypes[43]
+	mi := &file_node_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3803,7 +3976,7 @@ func (x *StoreProblem) String() string {
 func (*StoreProblem) ProtoMessage() {}
 
 func (x *StoreProblem) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[43]
+	mi := &file_node_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3816,7 +3989,7 @@ func (x *StoreProblem) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StoreProblem.ProtoReflect.Descriptor instead.
 func (*StoreProblem) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{43}
+	return file_node_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *StoreProblem) GetStore() string {
@@ -3845,7 +4018,7 @@ type DestinationProblems struct {
 
 func (x *DestinationProblems) Reset() {
 	*x = DestinationProblems{}
-	mi := &file_node_proto_msgTypes[44]
+	mi := &file_node_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3857,7 +4030,7 @@ func (x *DestinationProblems) String() string {
 func (*DestinationProblems) ProtoMessage() {}
 
 func (x *DestinationProblems) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[44]
+	mi := &file_node_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3870,7 +4043,7 @@ func (x *DestinationProblems) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DestinationProblems.ProtoReflect.Descriptor instead.
 func (*DestinationProblems) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{44}
+	return file_node_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *DestinationProblems) GetProblems() []*DestinationProblem {
@@ -3892,7 +4065,7 @@ type DestinationProblem struct {
 
 func (x *DestinationProblem) Reset() {
 	*x = DestinationProblem{}
-	mi := &file_node_proto_msgTypes[45]
+	mi := &file_node_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3904,7 +4077,7 @@ func (x *DestinationProblem) String() string {
 func (*DestinationProblem) ProtoMessage() {}
 
 func (x *DestinationProblem) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[45]
+	mi := &file_node_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3917,7 +4090,7 @@ func (x *DestinationProblem) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DestinationProblem.ProtoReflect.Descriptor instead.
 func (*DestinationProblem) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{45}
+	return file_node_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *DestinationProblem) GetDestination() string {
@@ -3949,7 +4122,7 @@ type Unused struct {
 
 func (x *Unused) Reset() {
 	*x = Unused{}
-	mi := &file_node_proto_msgTypes[46]
+	mi := &file_node_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3961,7 +4134,7 @@ func (x *Unused) String() string {
 func (*Unused) ProtoMessage() {}
 
 func (x *Unused) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[46]
+	mi := &file_node_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3974,7 +4147,7 @@ func (x *Unused) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Unused.ProtoReflect.Descriptor instead.
 func (*Unused) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{46}
+	return file_node_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *Unused) GetId() int64 {
@@ -4014,7 +4187,7 @@ type UnusedConnections struct {
 
 func (x *UnusedConnections) Reset() {
 	*x = UnusedConnections{}
-	mi := &file_node_proto_msgTypes[47]
+	mi := &file_node_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4026,7 +4199,7 @@ func (x *UnusedConnections) String() string {
 func (*UnusedConnections) ProtoMessage() {}
 
 func (x *UnusedConnections) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[47]
+	mi := &file_node_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4039,7 +4212,7 @@ func (x *UnusedConnections) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UnusedConnections.ProtoReflect.Descriptor instead.
 func (*UnusedConnections) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{47}
+	return file_node_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *UnusedConnections) GetDestination() string {
@@ -4093,7 +4266,7 @@ type PooledFunction struct {
 
 func (x *PooledFunction) Reset() {
 	*x = PooledFunction{}
-	mi := &file_node_proto_msgTypes[48]
+	mi := &file_node_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4105,7 +4278,7 @@ func (x *PooledFunction) String() string {
 func (*PooledFunction) ProtoMessage() {}
 
 func (x *PooledFunction) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[48]
+	mi := &file_node_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4118,7 +4291,7 @@ func (x *PooledFunction) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PooledFunction.ProtoReflect.Descriptor instead.
 func (*PooledFunction) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{48}
+	return file_node_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *PooledFunction) GetName() string {
@@ -4175,7 +4348,7 @@ type Allowances struct {
 
 func (x *Allowances) Reset() {
 	*x = Allowances{}
-	mi := &file_node_proto_msgTypes[49]
+	mi := &file_node_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4187,7 +4360,7 @@ func (x *Allowances) String() string {
 func (*Allowances) ProtoMessage() {}
 
 func (x *Allowances) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[49]
+	mi := &file_node_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4200,7 +4373,7 @@ func (x *Allowances) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Allowances.ProtoReflect.Descriptor instead.
 func (*Allowances) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{49}
+	return file_node_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *Allowances) GetId() int64 {
@@ -4248,7 +4421,7 @@ type Allowance struct {
 
 func (x *Allowance) Reset() {
 	*x = Allowance{}
-	mi := &file_node_proto_msgTypes[50]
+	mi := &file_node_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4260,7 +4433,7 @@ func (x *Allowance) String() string {
 func (*Allowance) ProtoMessage() {}
 
 func (x *Allowance) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[50]
+	mi := &file_node_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4273,7 +4446,7 @@ func (x *Allowance) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Allowance.ProtoReflect.Descriptor instead.
 func (*Allowance) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{50}
+	return file_node_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *Allowance) GetDestination() string {
@@ -4302,7 +4475,7 @@ type Functions struct {
 
 func (x *Functions) Reset() {
 	*x = Functions{}
-	mi := &file_node_proto_msgTypes[51]
+	mi := &file_node_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4314,7 +4487,7 @@ func (x *Functions) String() string {
 func (*Functions) ProtoMessage() {}
 
 func (x *Functions) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[51]
+	mi := &file_node_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4327,7 +4500,7 @@ func (x *Functions) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Functions.ProtoReflect.Descriptor instead.
 func (*Functions) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{51}
+	return file_node_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *Functions) GetFunctions() []*Function {
@@ -4371,7 +4544,7 @@ type FunctionChanges struct {
 
 func (x *FunctionChanges) Reset() {
 	*x = FunctionChanges{}
-	mi := &file_node_proto_msgTypes[52]
+	mi := &file_node_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4383,7 +4556,7 @@ func (x *FunctionChanges) String() string {
 func (*FunctionChanges) ProtoMessage() {}
 
 func (x *FunctionChanges) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[52]
+	mi := &file_node_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4396,7 +4569,7 @@ func (x *FunctionChanges) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FunctionChanges.ProtoReflect.Descriptor instead.
 func (*FunctionChanges) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{52}
+	return file_node_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *FunctionChanges) GetFunctions() []*Function {
@@ -4495,14 +4668,18 @@ type Function struct {
 	// Digest of what its instances are made of, where that is not said here (Kubernetes).
 	Revision string `protobuf:"bytes,270,opt,name=revision,proto3" json:"revision,omitempty"`
 	// The destination with what a workflow's runs have come to; empty: that is noted nowhere.
-	State         string `protobuf:"bytes,271,opt,name=state,proto3" json:"state,omitempty"`
+	State string `protobuf:"bytes,271,opt,name=state,proto3" json:"state,omitempty"`
+	// Templates of the references of inputs that are only named, never fetched, by the names of the inputs; the one without a
+	// name has the empty one. The function has no input_template and no input_templates then, so for all other purposes
+	// it has no inputs.
+	Observed      map[string]string `protobuf:"bytes,280,rep,name=observed,proto3" json:"observed,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Function) Reset() {
 	*x = Function{}
-	mi := &file_node_proto_msgTypes[53]
+	mi := &file_node_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4514,7 +4691,7 @@ func (x *Function) String() string {
 func (*Function) ProtoMessage() {}
 
 func (x *Function) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[53]
+	mi := &file_node_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4527,7 +4704,7 @@ func (x *Function) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Function.ProtoReflect.Descriptor instead.
 func (*Function) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{53}
+	return file_node_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *Function) GetName() string {
@@ -4747,6 +4924,13 @@ func (x *Function) GetState() string {
 	return ""
 }
 
+func (x *Function) GetObserved() map[string]string {
+	if x != nil {
+		return x.Observed
+	}
+	return nil
+}
+
 // Workflow is a document of the Serverless Workflow DSL 1.0, compiled. Expressions are jq (shim/nodeapi/expression); empty:
 // the value stays as it is.
 type Workflow struct {
@@ -4765,7 +4949,7 @@ type Workflow struct {
 
 func (x *Workflow) Reset() {
 	*x = Workflow{}
-	mi := &file_node_proto_msgTypes[54]
+	mi := &file_node_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4777,7 +4961,7 @@ func (x *Workflow) String() string {
 func (*Workflow) ProtoMessage() {}
 
 func (x *Workflow) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[54]
+	mi := &file_node_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4790,7 +4974,7 @@ func (x *Workflow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Workflow.ProtoReflect.Descriptor instead.
 func (*Workflow) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{54}
+	return file_node_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *Workflow) GetRevision() string {
@@ -4867,7 +5051,7 @@ type Task struct {
 
 func (x *Task) Reset() {
 	*x = Task{}
-	mi := &file_node_proto_msgTypes[55]
+	mi := &file_node_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4879,7 +5063,7 @@ func (x *Task) String() string {
 func (*Task) ProtoMessage() {}
 
 func (x *Task) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[55]
+	mi := &file_node_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4892,7 +5076,7 @@ func (x *Task) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Task.ProtoReflect.Descriptor instead.
 func (*Task) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{55}
+	return file_node_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *Task) GetName() string {
@@ -5108,7 +5292,7 @@ type TaskList struct {
 
 func (x *TaskList) Reset() {
 	*x = TaskList{}
-	mi := &file_node_proto_msgTypes[56]
+	mi := &file_node_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5120,7 +5304,7 @@ func (x *TaskList) String() string {
 func (*TaskList) ProtoMessage() {}
 
 func (x *TaskList) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[56]
+	mi := &file_node_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5133,7 +5317,7 @@ func (x *TaskList) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TaskList.ProtoReflect.Descriptor instead.
 func (*TaskList) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{56}
+	return file_node_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *TaskList) GetTasks() []*Task {
@@ -5160,7 +5344,7 @@ type Call struct {
 
 func (x *Call) Reset() {
 	*x = Call{}
-	mi := &file_node_proto_msgTypes[57]
+	mi := &file_node_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5172,7 +5356,7 @@ func (x *Call) String() string {
 func (*Call) ProtoMessage() {}
 
 func (x *Call) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[57]
+	mi := &file_node_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5185,7 +5369,7 @@ func (x *Call) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Call.ProtoReflect.Descriptor instead.
 func (*Call) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{57}
+	return file_node_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *Call) GetRequest() string {
@@ -5226,7 +5410,7 @@ type Switch struct {
 
 func (x *Switch) Reset() {
 	*x = Switch{}
-	mi := &file_node_proto_msgTypes[58]
+	mi := &file_node_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5238,7 +5422,7 @@ func (x *Switch) String() string {
 func (*Switch) ProtoMessage() {}
 
 func (x *Switch) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[58]
+	mi := &file_node_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5251,7 +5435,7 @@ func (x *Switch) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Switch.ProtoReflect.Descriptor instead.
 func (*Switch) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{58}
+	return file_node_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *Switch) GetCases() []*Case {
@@ -5274,7 +5458,7 @@ type Case struct {
 
 func (x *Case) Reset() {
 	*x = Case{}
-	mi := &file_node_proto_msgTypes[59]
+	mi := &file_node_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5286,7 +5470,7 @@ func (x *Case) String() string {
 func (*Case) ProtoMessage() {}
 
 func (x *Case) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[59]
+	mi := &file_node_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5299,7 +5483,7 @@ func (x *Case) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Case.ProtoReflect.Descriptor instead.
 func (*Case) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{59}
+	return file_node_proto_rawDescGZIP(), []int{61}
 }
 
 func (x *Case) GetName() string {
@@ -5334,7 +5518,7 @@ type Fork struct {
 
 func (x *Fork) Reset() {
 	*x = Fork{}
-	mi := &file_node_proto_msgTypes[60]
+	mi := &file_node_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5346,7 +5530,7 @@ func (x *Fork) String() string {
 func (*Fork) ProtoMessage() {}
 
 func (x *Fork) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[60]
+	mi := &file_node_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5359,7 +5543,7 @@ func (x *Fork) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Fork.ProtoReflect.Descriptor instead.
 func (*Fork) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{60}
+	return file_node_proto_rawDescGZIP(), []int{62}
 }
 
 func (x *Fork) GetBranches() []*Task {
@@ -5391,7 +5575,7 @@ type For struct {
 
 func (x *For) Reset() {
 	*x = For{}
-	mi := &file_node_proto_msgTypes[61]
+	mi := &file_node_proto_msgTypes[63]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5403,7 +5587,7 @@ func (x *For) String() string {
 func (*For) ProtoMessage() {}
 
 func (x *For) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[61]
+	mi := &file_node_proto_msgTypes[63]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5416,7 +5600,7 @@ func (x *For) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use For.ProtoReflect.Descriptor instead.
 func (*For) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{61}
+	return file_node_proto_rawDescGZIP(), []int{63}
 }
 
 func (x *For) GetEach() string {
@@ -5474,7 +5658,7 @@ type Try struct {
 
 func (x *Try) Reset() {
 	*x = Try{}
-	mi := &file_node_proto_msgTypes[62]
+	mi := &file_node_proto_msgTypes[64]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5486,7 +5670,7 @@ func (x *Try) String() string {
 func (*Try) ProtoMessage() {}
 
 func (x *Try) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[62]
+	mi := &file_node_proto_msgTypes[64]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5499,7 +5683,7 @@ func (x *Try) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Try.ProtoReflect.Descriptor instead.
 func (*Try) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{62}
+	return file_node_proto_rawDescGZIP(), []int{64}
 }
 
 func (x *Try) GetTasks() []*Task {
@@ -5571,7 +5755,7 @@ type ErrorFilter struct {
 
 func (x *ErrorFilter) Reset() {
 	*x = ErrorFilter{}
-	mi := &file_node_proto_msgTypes[63]
+	mi := &file_node_proto_msgTypes[65]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5583,7 +5767,7 @@ func (x *ErrorFilter) String() string {
 func (*ErrorFilter) ProtoMessage() {}
 
 func (x *ErrorFilter) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[63]
+	mi := &file_node_proto_msgTypes[65]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5596,7 +5780,7 @@ func (x *ErrorFilter) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ErrorFilter.ProtoReflect.Descriptor instead.
 func (*ErrorFilter) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{63}
+	return file_node_proto_rawDescGZIP(), []int{65}
 }
 
 func (x *ErrorFilter) GetType() string {
@@ -5653,7 +5837,7 @@ type Retry struct {
 
 func (x *Retry) Reset() {
 	*x = Retry{}
-	mi := &file_node_proto_msgTypes[64]
+	mi := &file_node_proto_msgTypes[66]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5665,7 +5849,7 @@ func (x *Retry) String() string {
 func (*Retry) ProtoMessage() {}
 
 func (x *Retry) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[64]
+	mi := &file_node_proto_msgTypes[66]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5678,7 +5862,7 @@ func (x *Retry) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Retry.ProtoReflect.Descriptor instead.
 func (*Retry) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{64}
+	return file_node_proto_rawDescGZIP(), []int{66}
 }
 
 func (x *Retry) GetWhen() string {
@@ -5772,7 +5956,7 @@ type Store struct {
 
 func (x *Store) Reset() {
 	*x = Store{}
-	mi := &file_node_proto_msgTypes[65]
+	mi := &file_node_proto_msgTypes[67]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5784,7 +5968,7 @@ func (x *Store) String() string {
 func (*Store) ProtoMessage() {}
 
 func (x *Store) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[65]
+	mi := &file_node_proto_msgTypes[67]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5797,7 +5981,7 @@ func (x *Store) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Store.ProtoReflect.Descriptor instead.
 func (*Store) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{65}
+	return file_node_proto_rawDescGZIP(), []int{67}
 }
 
 func (x *Store) GetName() string {
@@ -5934,7 +6118,7 @@ type Destination struct {
 
 func (x *Destination) Reset() {
 	*x = Destination{}
-	mi := &file_node_proto_msgTypes[66]
+	mi := &file_node_proto_msgTypes[68]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5946,7 +6130,7 @@ func (x *Destination) String() string {
 func (*Destination) ProtoMessage() {}
 
 func (x *Destination) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[66]
+	mi := &file_node_proto_msgTypes[68]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5959,7 +6143,7 @@ func (x *Destination) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Destination.ProtoReflect.Descriptor instead.
 func (*Destination) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{66}
+	return file_node_proto_rawDescGZIP(), []int{68}
 }
 
 func (x *Destination) GetName() string {
@@ -6044,7 +6228,7 @@ type DestinationTLS struct {
 
 func (x *DestinationTLS) Reset() {
 	*x = DestinationTLS{}
-	mi := &file_node_proto_msgTypes[67]
+	mi := &file_node_proto_msgTypes[69]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6056,7 +6240,7 @@ func (x *DestinationTLS) String() string {
 func (*DestinationTLS) ProtoMessage() {}
 
 func (x *DestinationTLS) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[67]
+	mi := &file_node_proto_msgTypes[69]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6069,7 +6253,7 @@ func (x *DestinationTLS) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DestinationTLS.ProtoReflect.Descriptor instead.
 func (*DestinationTLS) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{67}
+	return file_node_proto_rawDescGZIP(), []int{69}
 }
 
 func (x *DestinationTLS) GetRoots() string {
@@ -6099,7 +6283,7 @@ type Triggers struct {
 
 func (x *Triggers) Reset() {
 	*x = Triggers{}
-	mi := &file_node_proto_msgTypes[68]
+	mi := &file_node_proto_msgTypes[70]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6111,7 +6295,7 @@ func (x *Triggers) String() string {
 func (*Triggers) ProtoMessage() {}
 
 func (x *Triggers) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[68]
+	mi := &file_node_proto_msgTypes[70]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6124,7 +6308,7 @@ func (x *Triggers) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Triggers.ProtoReflect.Descriptor instead.
 func (*Triggers) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{68}
+	return file_node_proto_rawDescGZIP(), []int{70}
 }
 
 func (x *Triggers) GetTriggers() []*Trigger {
@@ -6163,7 +6347,7 @@ type Trigger struct {
 
 func (x *Trigger) Reset() {
 	*x = Trigger{}
-	mi := &file_node_proto_msgTypes[69]
+	mi := &file_node_proto_msgTypes[71]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6175,7 +6359,7 @@ func (x *Trigger) String() string {
 func (*Trigger) ProtoMessage() {}
 
 func (x *Trigger) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[69]
+	mi := &file_node_proto_msgTypes[71]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6188,7 +6372,7 @@ func (x *Trigger) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Trigger.ProtoReflect.Descriptor instead.
 func (*Trigger) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{69}
+	return file_node_proto_rawDescGZIP(), []int{71}
 }
 
 func (x *Trigger) GetFunction() string {
@@ -6250,7 +6434,7 @@ type StartInstance struct {
 
 func (x *StartInstance) Reset() {
 	*x = StartInstance{}
-	mi := &file_node_proto_msgTypes[70]
+	mi := &file_node_proto_msgTypes[72]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6262,7 +6446,7 @@ func (x *StartInstance) String() string {
 func (*StartInstance) ProtoMessage() {}
 
 func (x *StartInstance) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[70]
+	mi := &file_node_proto_msgTypes[72]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6275,7 +6459,7 @@ func (x *StartInstance) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StartInstance.ProtoReflect.Descriptor instead.
 func (*StartInstance) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{70}
+	return file_node_proto_rawDescGZIP(), []int{72}
 }
 
 func (x *StartInstance) GetId() string {
@@ -6330,7 +6514,7 @@ type WithdrawInstance struct {
 
 func (x *WithdrawInstance) Reset() {
 	*x = WithdrawInstance{}
-	mi := &file_node_proto_msgTypes[71]
+	mi := &file_node_proto_msgTypes[73]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6342,7 +6526,7 @@ func (x *WithdrawInstance) String() string {
 func (*WithdrawInstance) ProtoMessage() {}
 
 func (x *WithdrawInstance) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[71]
+	mi := &file_node_proto_msgTypes[73]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6355,7 +6539,7 @@ func (x *WithdrawInstance) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WithdrawInstance.ProtoReflect.Descriptor instead.
 func (*WithdrawInstance) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{71}
+	return file_node_proto_rawDescGZIP(), []int{73}
 }
 
 func (x *WithdrawInstance) GetId() string {
@@ -6375,7 +6559,7 @@ type StopInstance struct {
 
 func (x *StopInstance) Reset() {
 	*x = StopInstance{}
-	mi := &file_node_proto_msgTypes[72]
+	mi := &file_node_proto_msgTypes[74]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6387,7 +6571,7 @@ func (x *StopInstance) String() string {
 func (*StopInstance) ProtoMessage() {}
 
 func (x *StopInstance) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[72]
+	mi := &file_node_proto_msgTypes[74]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6400,7 +6584,7 @@ func (x *StopInstance) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StopInstance.ProtoReflect.Descriptor instead.
 func (*StopInstance) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{72}
+	return file_node_proto_rawDescGZIP(), []int{74}
 }
 
 func (x *StopInstance) GetId() string {
@@ -6435,7 +6619,7 @@ type Expect struct {
 
 func (x *Expect) Reset() {
 	*x = Expect{}
-	mi := &file_node_proto_msgTypes[73]
+	mi := &file_node_proto_msgTypes[75]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6447,7 +6631,7 @@ func (x *Expect) String() string {
 func (*Expect) ProtoMessage() {}
 
 func (x *Expect) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[73]
+	mi := &file_node_proto_msgTypes[75]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6460,7 +6644,7 @@ func (x *Expect) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Expect.ProtoReflect.Descriptor instead.
 func (*Expect) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{73}
+	return file_node_proto_rawDescGZIP(), []int{75}
 }
 
 func (x *Expect) GetRequest() string {
@@ -6537,7 +6721,7 @@ type Bound struct {
 
 func (x *Bound) Reset() {
 	*x = Bound{}
-	mi := &file_node_proto_msgTypes[74]
+	mi := &file_node_proto_msgTypes[76]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6549,7 +6733,7 @@ func (x *Bound) String() string {
 func (*Bound) ProtoMessage() {}
 
 func (x *Bound) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[74]
+	mi := &file_node_proto_msgTypes[76]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6562,7 +6746,7 @@ func (x *Bound) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Bound.ProtoReflect.Descriptor instead.
 func (*Bound) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{74}
+	return file_node_proto_rawDescGZIP(), []int{76}
 }
 
 func (x *Bound) GetRequest() string {
@@ -6632,7 +6816,7 @@ type Keys struct {
 
 func (x *Keys) Reset() {
 	*x = Keys{}
-	mi := &file_node_proto_msgTypes[75]
+	mi := &file_node_proto_msgTypes[77]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6644,7 +6828,7 @@ func (x *Keys) String() string {
 func (*Keys) ProtoMessage() {}
 
 func (x *Keys) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[75]
+	mi := &file_node_proto_msgTypes[77]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6657,7 +6841,7 @@ func (x *Keys) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Keys.ProtoReflect.Descriptor instead.
 func (*Keys) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{75}
+	return file_node_proto_rawDescGZIP(), []int{77}
 }
 
 func (x *Keys) GetKeys() [][]byte {
@@ -6681,7 +6865,7 @@ type Refused struct {
 
 func (x *Refused) Reset() {
 	*x = Refused{}
-	mi := &file_node_proto_msgTypes[76]
+	mi := &file_node_proto_msgTypes[78]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6693,7 +6877,7 @@ func (x *Refused) String() string {
 func (*Refused) ProtoMessage() {}
 
 func (x *Refused) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[76]
+	mi := &file_node_proto_msgTypes[78]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6706,7 +6890,7 @@ func (x *Refused) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Refused.ProtoReflect.Descriptor instead.
 func (*Refused) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{76}
+	return file_node_proto_rawDescGZIP(), []int{78}
 }
 
 func (x *Refused) GetRequest() string {
@@ -6761,7 +6945,7 @@ type DescribeRequest struct {
 
 func (x *DescribeRequest) Reset() {
 	*x = DescribeRequest{}
-	mi := &file_node_proto_msgTypes[77]
+	mi := &file_node_proto_msgTypes[79]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6773,7 +6957,7 @@ func (x *DescribeRequest) String() string {
 func (*DescribeRequest) ProtoMessage() {}
 
 func (x *DescribeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[77]
+	mi := &file_node_proto_msgTypes[79]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6786,7 +6970,7 @@ func (x *DescribeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DescribeRequest.ProtoReflect.Descriptor instead.
 func (*DescribeRequest) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{77}
+	return file_node_proto_rawDescGZIP(), []int{79}
 }
 
 func (x *DescribeRequest) GetSandbox() string {
@@ -6838,7 +7022,7 @@ type Pod struct {
 
 func (x *Pod) Reset() {
 	*x = Pod{}
-	mi := &file_node_proto_msgTypes[78]
+	mi := &file_node_proto_msgTypes[80]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6850,7 +7034,7 @@ func (x *Pod) String() string {
 func (*Pod) ProtoMessage() {}
 
 func (x *Pod) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[78]
+	mi := &file_node_proto_msgTypes[80]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6863,7 +7047,7 @@ func (x *Pod) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Pod.ProtoReflect.Descriptor instead.
 func (*Pod) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{78}
+	return file_node_proto_rawDescGZIP(), []int{80}
 }
 
 func (x *Pod) GetNamespace() string {
@@ -6904,7 +7088,7 @@ type GoneRequest struct {
 
 func (x *GoneRequest) Reset() {
 	*x = GoneRequest{}
-	mi := &file_node_proto_msgTypes[79]
+	mi := &file_node_proto_msgTypes[81]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6916,7 +7100,7 @@ func (x *GoneRequest) String() string {
 func (*GoneRequest) ProtoMessage() {}
 
 func (x *GoneRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[79]
+	mi := &file_node_proto_msgTypes[81]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6929,7 +7113,7 @@ func (x *GoneRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GoneRequest.ProtoReflect.Descriptor instead.
 func (*GoneRequest) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{79}
+	return file_node_proto_rawDescGZIP(), []int{81}
 }
 
 func (x *GoneRequest) GetSandbox() string {
@@ -6954,7 +7138,7 @@ type GoneResponse struct {
 
 func (x *GoneResponse) Reset() {
 	*x = GoneResponse{}
-	mi := &file_node_proto_msgTypes[80]
+	mi := &file_node_proto_msgTypes[82]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6966,7 +7150,7 @@ func (x *GoneResponse) String() string {
 func (*GoneResponse) ProtoMessage() {}
 
 func (x *GoneResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[80]
+	mi := &file_node_proto_msgTypes[82]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6979,7 +7163,7 @@ func (x *GoneResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GoneResponse.ProtoReflect.Descriptor instead.
 func (*GoneResponse) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{80}
+	return file_node_proto_rawDescGZIP(), []int{82}
 }
 
 type MountsRequest struct {
@@ -6992,7 +7176,7 @@ type MountsRequest struct {
 
 func (x *MountsRequest) Reset() {
 	*x = MountsRequest{}
-	mi := &file_node_proto_msgTypes[81]
+	mi := &file_node_proto_msgTypes[83]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7004,7 +7188,7 @@ func (x *MountsRequest) String() string {
 func (*MountsRequest) ProtoMessage() {}
 
 func (x *MountsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[81]
+	mi := &file_node_proto_msgTypes[83]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7017,7 +7201,7 @@ func (x *MountsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MountsRequest.ProtoReflect.Descriptor instead.
 func (*MountsRequest) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{81}
+	return file_node_proto_rawDescGZIP(), []int{83}
 }
 
 func (x *MountsRequest) GetSandbox() string {
@@ -7044,7 +7228,7 @@ type MountsResponse struct {
 
 func (x *MountsResponse) Reset() {
 	*x = MountsResponse{}
-	mi := &file_node_proto_msgTypes[82]
+	mi := &file_node_proto_msgTypes[84]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7056,7 +7240,7 @@ func (x *MountsResponse) String() string {
 func (*MountsResponse) ProtoMessage() {}
 
 func (x *MountsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[82]
+	mi := &file_node_proto_msgTypes[84]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7069,7 +7253,7 @@ func (x *MountsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MountsResponse.ProtoReflect.Descriptor instead.
 func (*MountsResponse) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{82}
+	return file_node_proto_rawDescGZIP(), []int{84}
 }
 
 func (x *MountsResponse) GetMounts() []*Mount {
@@ -7089,7 +7273,7 @@ type StageRequest struct {
 
 func (x *StageRequest) Reset() {
 	*x = StageRequest{}
-	mi := &file_node_proto_msgTypes[83]
+	mi := &file_node_proto_msgTypes[85]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7101,7 +7285,7 @@ func (x *StageRequest) String() string {
 func (*StageRequest) ProtoMessage() {}
 
 func (x *StageRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[83]
+	mi := &file_node_proto_msgTypes[85]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7114,7 +7298,7 @@ func (x *StageRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StageRequest.ProtoReflect.Descriptor instead.
 func (*StageRequest) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{83}
+	return file_node_proto_rawDescGZIP(), []int{85}
 }
 
 func (x *StageRequest) GetSandbox() string {
@@ -7139,7 +7323,7 @@ type StageResponse struct {
 
 func (x *StageResponse) Reset() {
 	*x = StageResponse{}
-	mi := &file_node_proto_msgTypes[84]
+	mi := &file_node_proto_msgTypes[86]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7151,7 +7335,7 @@ func (x *StageResponse) String() string {
 func (*StageResponse) ProtoMessage() {}
 
 func (x *StageResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[84]
+	mi := &file_node_proto_msgTypes[86]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7164,7 +7348,7 @@ func (x *StageResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StageResponse.ProtoReflect.Descriptor instead.
 func (*StageResponse) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{84}
+	return file_node_proto_rawDescGZIP(), []int{86}
 }
 
 type ClosedRequest struct {
@@ -7179,7 +7363,7 @@ type ClosedRequest struct {
 
 func (x *ClosedRequest) Reset() {
 	*x = ClosedRequest{}
-	mi := &file_node_proto_msgTypes[85]
+	mi := &file_node_proto_msgTypes[87]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7191,7 +7375,7 @@ func (x *ClosedRequest) String() string {
 func (*ClosedRequest) ProtoMessage() {}
 
 func (x *ClosedRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[85]
+	mi := &file_node_proto_msgTypes[87]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7204,7 +7388,7 @@ func (x *ClosedRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClosedRequest.ProtoReflect.Descriptor instead.
 func (*ClosedRequest) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{85}
+	return file_node_proto_rawDescGZIP(), []int{87}
 }
 
 func (x *ClosedRequest) GetSandbox() string {
@@ -7236,7 +7420,7 @@ type ClosedResponse struct {
 
 func (x *ClosedResponse) Reset() {
 	*x = ClosedResponse{}
-	mi := &file_node_proto_msgTypes[86]
+	mi := &file_node_proto_msgTypes[88]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7248,7 +7432,7 @@ func (x *ClosedResponse) String() string {
 func (*ClosedResponse) ProtoMessage() {}
 
 func (x *ClosedResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[86]
+	mi := &file_node_proto_msgTypes[88]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7261,7 +7445,7 @@ func (x *ClosedResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClosedResponse.ProtoReflect.Descriptor instead.
 func (*ClosedResponse) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{86}
+	return file_node_proto_rawDescGZIP(), []int{88}
 }
 
 type DescribeResponse struct {
@@ -7292,7 +7476,7 @@ type DescribeResponse struct {
 
 func (x *DescribeResponse) Reset() {
 	*x = DescribeResponse{}
-	mi := &file_node_proto_msgTypes[87]
+	mi := &file_node_proto_msgTypes[89]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7304,7 +7488,7 @@ func (x *DescribeResponse) String() string {
 func (*DescribeResponse) ProtoMessage() {}
 
 func (x *DescribeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[87]
+	mi := &file_node_proto_msgTypes[89]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7317,7 +7501,7 @@ func (x *DescribeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DescribeResponse.ProtoReflect.Descriptor instead.
 func (*DescribeResponse) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{87}
+	return file_node_proto_rawDescGZIP(), []int{89}
 }
 
 func (x *DescribeResponse) GetMounts() []*Mount {
@@ -7405,7 +7589,7 @@ type Endpoint struct {
 
 func (x *Endpoint) Reset() {
 	*x = Endpoint{}
-	mi := &file_node_proto_msgTypes[88]
+	mi := &file_node_proto_msgTypes[90]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7417,7 +7601,7 @@ func (x *Endpoint) String() string {
 func (*Endpoint) ProtoMessage() {}
 
 func (x *Endpoint) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[88]
+	mi := &file_node_proto_msgTypes[90]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7430,7 +7614,7 @@ func (x *Endpoint) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Endpoint.ProtoReflect.Descriptor instead.
 func (*Endpoint) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{88}
+	return file_node_proto_rawDescGZIP(), []int{90}
 }
 
 func (x *Endpoint) GetName() string {
@@ -7466,7 +7650,7 @@ type Mount struct {
 
 func (x *Mount) Reset() {
 	*x = Mount{}
-	mi := &file_node_proto_msgTypes[89]
+	mi := &file_node_proto_msgTypes[91]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7478,7 +7662,7 @@ func (x *Mount) String() string {
 func (*Mount) ProtoMessage() {}
 
 func (x *Mount) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[89]
+	mi := &file_node_proto_msgTypes[91]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7491,7 +7675,7 @@ func (x *Mount) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Mount.ProtoReflect.Descriptor instead.
 func (*Mount) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{89}
+	return file_node_proto_rawDescGZIP(), []int{91}
 }
 
 func (x *Mount) GetSource() string {
@@ -7694,7 +7878,7 @@ const file_node_proto_rawDesc = "" +
 	"\x02id\x18\x01 \x01(\x03R\x02id\x127\n" +
 	"\aentries\x18\x02 \x03(\v2\x1d.headstart.node.v1.CacheEntryR\aentries\x12\x12\n" +
 	"\x04more\x18\x03 \x01(\bR\x04more\x124\n" +
-	"\arefused\x18\x04 \x01(\v2\x1a.headstart.node.v1.RefusedR\arefused\"\xf8\x02\n" +
+	"\arefused\x18\x04 \x01(\v2\x1a.headstart.node.v1.RefusedR\arefused\"\xb2\x03\n" +
 	"\n" +
 	"CacheEntry\x12\x1c\n" +
 	"\tnamespace\x18\x01 \x01(\tR\tnamespace\x12\x14\n" +
@@ -7709,7 +7893,22 @@ const file_node_proto_rawDesc = "" +
 	"\aproblem\x18\n" +
 	" \x01(\tR\aproblem\x122\n" +
 	"\x06advice\x18\xf0\x01 \x01(\v2\x19.headstart.node.v1.AdviceR\x06advice\x12>\n" +
-	"\bworkflow\x18\x8e\x02 \x01(\v2!.headstart.node.v1.WorkflowRecordR\bworkflow\"\xbb\x01\n" +
+	"\bworkflow\x18\x8e\x02 \x01(\v2!.headstart.node.v1.WorkflowRecordR\bworkflow\x128\n" +
+	"\bobserved\x18\x98\x02 \x01(\v2\x1b.headstart.node.v1.ObservedR\bobserved\"\xfb\x01\n" +
+	"\bObserved\x12\x1a\n" +
+	"\bfunction\x18\x01 \x01(\tR\bfunction\x12\x14\n" +
+	"\x05input\x18\x02 \x01(\tR\x05input\x12\x1a\n" +
+	"\brequests\x18\x03 \x01(\x03R\brequests\x12\x1e\n" +
+	"\n" +
+	"incomplete\x18\x04 \x01(\x03R\n" +
+	"incomplete\x12\x14\n" +
+	"\x05field\x18\x05 \x01(\tR\x05field\x12\x18\n" +
+	"\arefused\x18\x06 \x01(\x03R\arefused\x12\x16\n" +
+	"\x06sketch\x18\a \x03(\x06R\x06sketch\x129\n" +
+	"\x06latest\x18\b \x03(\v2!.headstart.node.v1.NamedReferenceR\x06latest\"Z\n" +
+	"\x0eNamedReference\x12\x1c\n" +
+	"\treference\x18\x01 \x01(\tR\treference\x12*\n" +
+	"\x02at\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x02at\"\xbb\x01\n" +
 	"\x0eWorkflowRecord\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x12\n" +
 	"\x04runs\x18\x02 \x01(\x03R\x04runs\x12\x16\n" +
@@ -7859,7 +8058,8 @@ const file_node_proto_rawDesc = "" +
 	"\aremoved\x18\x02 \x03(\tR\aremoved\x120\n" +
 	"\x06stores\x18\x03 \x03(\v2\x18.headstart.node.v1.StoreR\x06stores\x12\x12\n" +
 	"\x04more\x18\x04 \x01(\bR\x04more\x12C\n" +
-	"\fdestinations\x18\xfa\x01 \x03(\v2\x1e.headstart.node.v1.DestinationR\fdestinations\"\xc4\t\n" +
+	"\fdestinations\x18\xfa\x01 \x03(\v2\x1e.headstart.node.v1.DestinationR\fdestinations\"\xc9\n" +
+	"\n" +
 	"\bFunction\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1e\n" +
 	"\n" +
@@ -7900,11 +8100,15 @@ const file_node_proto_rawDesc = "" +
 	"runs_ahead\x18\x86\x02 \x01(\bR\trunsAhead\x12\"\n" +
 	"\fone_instance\x18\x87\x02 \x01(\bR\voneInstance\x12\x1b\n" +
 	"\brevision\x18\x8e\x02 \x01(\tR\brevision\x12\x15\n" +
-	"\x05state\x18\x8f\x02 \x01(\tR\x05state\x1a6\n" +
+	"\x05state\x18\x8f\x02 \x01(\tR\x05state\x12F\n" +
+	"\bobserved\x18\x98\x02 \x03(\v2).headstart.node.v1.Function.ObservedEntryR\bobserved\x1a6\n" +
 	"\bEnvEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\x1aA\n" +
 	"\x13InputTemplatesEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\x1a;\n" +
+	"\rObservedEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xe0\x01\n" +
 	"\bWorkflow\x12\x1a\n" +
@@ -8149,7 +8353,7 @@ const file_node_proto_rawDesc = "" +
 	"\x0ePHASE_STARTING\x10\x01\x12\x0f\n" +
 	"\vPHASE_READY\x10\x02\x12\x10\n" +
 	"\fPHASE_FAILED\x10\x03\x12\x11\n" +
-	"\rPHASE_STOPPED\x10\x04*\xd8\x01\n" +
+	"\rPHASE_STOPPED\x10\x04*\xf1\x01\n" +
 	"\tCacheVerb\x12\x1a\n" +
 	"\x16CACHE_VERB_UNSPECIFIED\x10\x00\x12\x13\n" +
 	"\x0fCACHE_VERB_LIST\x10\x01\x12\x12\n" +
@@ -8159,7 +8363,8 @@ const file_node_proto_rawDesc = "" +
 	"\x11CACHE_VERB_VERIFY\x10\x05\x12\x13\n" +
 	"\x0fCACHE_VERB_WARM\x10\x06\x12\x15\n" +
 	"\x11CACHE_VERB_ADVISE\x10\a\x12\x18\n" +
-	"\x14CACHE_VERB_WORKFLOWS\x10\b2`\n" +
+	"\x14CACHE_VERB_WORKFLOWS\x10\b\x12\x17\n" +
+	"\x13CACHE_VERB_OBSERVED\x10\t2`\n" +
 	"\fControlPlane\x12P\n" +
 	"\aConnect\x12\x1e.headstart.node.v1.NodeMessage\x1a!.headstart.node.v1.ControlMessage(\x010\x012V\n" +
 	"\bIdentity\x12J\n" +
@@ -8184,7 +8389,7 @@ func file_node_proto_rawDescGZIP() []byte {
 }
 
 var file_node_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_node_proto_msgTypes = make([]protoimpl.MessageInfo, 105)
+var file_node_proto_msgTypes = make([]protoimpl.MessageInfo, 108)
 var file_node_proto_goTypes = []any{
 	(Phase)(0),                    // 0: headstart.node.v1.Phase
 	(CacheVerb)(0),                // 1: headstart.node.v1.CacheVerb
@@ -8211,90 +8416,93 @@ var file_node_proto_goTypes = []any{
 	(*CacheCall)(nil),             // 22: headstart.node.v1.CacheCall
 	(*CacheAnswer)(nil),           // 23: headstart.node.v1.CacheAnswer
 	(*CacheEntry)(nil),            // 24: headstart.node.v1.CacheEntry
-	(*WorkflowRecord)(nil),        // 25: headstart.node.v1.WorkflowRecord
-	(*StepRecord)(nil),            // 26: headstart.node.v1.StepRecord
-	(*RunRecord)(nil),             // 27: headstart.node.v1.RunRecord
-	(*RunStep)(nil),               // 28: headstart.node.v1.RunStep
-	(*Advice)(nil),                // 29: headstart.node.v1.Advice
-	(*Keeps)(nil),                 // 30: headstart.node.v1.Keeps
-	(*KeptVolume)(nil),            // 31: headstart.node.v1.KeptVolume
-	(*InCharge)(nil),              // 32: headstart.node.v1.InCharge
-	(*Confirm)(nil),               // 33: headstart.node.v1.Confirm
-	(*Confirmed)(nil),             // 34: headstart.node.v1.Confirmed
-	(*Coordinate)(nil),            // 35: headstart.node.v1.Coordinate
-	(*RoundTrips)(nil),            // 36: headstart.node.v1.RoundTrips
-	(*RoundTrip)(nil),             // 37: headstart.node.v1.RoundTrip
-	(*Signals)(nil),               // 38: headstart.node.v1.Signals
-	(*RoutedSignals)(nil),         // 39: headstart.node.v1.RoutedSignals
-	(*EndpointSignals)(nil),       // 40: headstart.node.v1.EndpointSignals
-	(*FunctionSignals)(nil),       // 41: headstart.node.v1.FunctionSignals
-	(*GatewayRefusals)(nil),       // 42: headstart.node.v1.GatewayRefusals
-	(*GatewayRefusal)(nil),        // 43: headstart.node.v1.GatewayRefusal
-	(*StoreProblems)(nil),         // 44: headstart.node.v1.StoreProblems
-	(*StoreProblem)(nil),          // 45: headstart.node.v1.StoreProblem
-	(*DestinationProblems)(nil),   // 46: headstart.node.v1.DestinationProblems
-	(*DestinationProblem)(nil),    // 47: headstart.node.v1.DestinationProblem
-	(*Unused)(nil),                // 48: headstart.node.v1.Unused
-	(*UnusedConnections)(nil),     // 49: headstart.node.v1.UnusedConnections
-	(*PooledFunction)(nil),        // 50: headstart.node.v1.PooledFunction
-	(*Allowances)(nil),            // 51: headstart.node.v1.Allowances
-	(*Allowance)(nil),             // 52: headstart.node.v1.Allowance
-	(*Functions)(nil),             // 53: headstart.node.v1.Functions
-	(*FunctionChanges)(nil),       // 54: headstart.node.v1.FunctionChanges
-	(*Function)(nil),              // 55: headstart.node.v1.Function
-	(*Workflow)(nil),              // 56: headstart.node.v1.Workflow
-	(*Task)(nil),                  // 57: headstart.node.v1.Task
-	(*TaskList)(nil),              // 58: headstart.node.v1.TaskList
-	(*Call)(nil),                  // 59: headstart.node.v1.Call
-	(*Switch)(nil),                // 60: headstart.node.v1.Switch
-	(*Case)(nil),                  // 61: headstart.node.v1.Case
-	(*Fork)(nil),                  // 62: headstart.node.v1.Fork
-	(*For)(nil),                   // 63: headstart.node.v1.For
-	(*Try)(nil),                   // 64: headstart.node.v1.Try
-	(*ErrorFilter)(nil),           // 65: headstart.node.v1.ErrorFilter
-	(*Retry)(nil),                 // 66: headstart.node.v1.Retry
-	(*Store)(nil),                 // 67: headstart.node.v1.Store
-	(*Destination)(nil),           // 68: headstart.node.v1.Destination
-	(*DestinationTLS)(nil),        // 69: headstart.node.v1.DestinationTLS
-	(*Triggers)(nil),              // 70: headstart.node.v1.Triggers
-	(*Trigger)(nil),               // 71: headstart.node.v1.Trigger
-	(*StartInstance)(nil),         // 72: headstart.node.v1.StartInstance
-	(*WithdrawInstance)(nil),      // 73: headstart.node.v1.WithdrawInstance
-	(*StopInstance)(nil),          // 74: headstart.node.v1.StopInstance
-	(*Expect)(nil),                // 75: headstart.node.v1.Expect
-	(*Bound)(nil),                 // 76: headstart.node.v1.Bound
-	(*Keys)(nil),                  // 77: headstart.node.v1.Keys
-	(*Refused)(nil),               // 78: headstart.node.v1.Refused
-	(*DescribeRequest)(nil),       // 79: headstart.node.v1.DescribeRequest
-	(*Pod)(nil),                   // 80: headstart.node.v1.Pod
-	(*GoneRequest)(nil),           // 81: headstart.node.v1.GoneRequest
-	(*GoneResponse)(nil),          // 82: headstart.node.v1.GoneResponse
-	(*MountsRequest)(nil),         // 83: headstart.node.v1.MountsRequest
-	(*MountsResponse)(nil),        // 84: headstart.node.v1.MountsResponse
-	(*StageRequest)(nil),          // 85: headstart.node.v1.StageRequest
-	(*StageResponse)(nil),         // 86: headstart.node.v1.StageResponse
-	(*ClosedRequest)(nil),         // 87: headstart.node.v1.ClosedRequest
-	(*ClosedResponse)(nil),        // 88: headstart.node.v1.ClosedResponse
-	(*DescribeResponse)(nil),      // 89: headstart.node.v1.DescribeResponse
-	(*Endpoint)(nil),              // 90: headstart.node.v1.Endpoint
-	(*Mount)(nil),                 // 91: headstart.node.v1.Mount
-	nil,                           // 92: headstart.node.v1.Activate.InputsEntry
-	nil,                           // 93: headstart.node.v1.Connections.KindsEntry
-	nil,                           // 94: headstart.node.v1.Load.InFlightEntry
-	nil,                           // 95: headstart.node.v1.StepRecord.SquashedEntry
-	nil,                           // 96: headstart.node.v1.EndpointSignals.NamedMetricsEntry
-	nil,                           // 97: headstart.node.v1.FunctionSignals.NamedMetricsEntry
-	nil,                           // 98: headstart.node.v1.Function.EnvEntry
-	nil,                           // 99: headstart.node.v1.Function.InputTemplatesEntry
-	nil,                           // 100: headstart.node.v1.Store.FreshEntry
-	nil,                           // 101: headstart.node.v1.Store.WriteEntry
-	nil,                           // 102: headstart.node.v1.Trigger.InputsEntry
-	nil,                           // 103: headstart.node.v1.Expect.InputsEntry
-	nil,                           // 104: headstart.node.v1.Bound.RelayHeadersEntry
-	nil,                           // 105: headstart.node.v1.DescribeResponse.EnvEntry
-	nil,                           // 106: headstart.node.v1.Endpoint.EnvEntry
-	(*durationpb.Duration)(nil),   // 107: google.protobuf.Duration
-	(*timestamppb.Timestamp)(nil), // 108: google.protobuf.Timestamp
+	(*Observed)(nil),              // 25: headstart.node.v1.Observed
+	(*NamedReference)(nil),        // 26: headstart.node.v1.NamedReference
+	(*WorkflowRecord)(nil),        // 27: headstart.node.v1.WorkflowRecord
+	(*StepRecord)(nil),            // 28: headstart.node.v1.StepRecord
+	(*RunRecord)(nil),             // 29: headstart.node.v1.RunRecord
+	(*RunStep)(nil),               // 30: headstart.node.v1.RunStep
+	(*Advice)(nil),                // 31: headstart.node.v1.Advice
+	(*Keeps)(nil),                 // 32: headstart.node.v1.Keeps
+	(*KeptVolume)(nil),            // 33: headstart.node.v1.KeptVolume
+	(*InCharge)(nil),              // 34: headstart.node.v1.InCharge
+	(*Confirm)(nil),               // 35: headstart.node.v1.Confirm
+	(*Confirmed)(nil),             // 36: headstart.node.v1.Confirmed
+	(*Coordinate)(nil),            // 37: headstart.node.v1.Coordinate
+	(*RoundTrips)(nil),            // 38: headstart.node.v1.RoundTrips
+	(*RoundTrip)(nil),             // 39: headstart.node.v1.RoundTrip
+	(*Signals)(nil),               // 40: headstart.node.v1.Signals
+	(*RoutedSignals)(nil),         // 41: headstart.node.v1.RoutedSignals
+	(*EndpointSignals)(nil),       // 42: headstart.node.v1.EndpointSignals
+	(*FunctionSignals)(nil),       // 43: headstart.node.v1.FunctionSignals
+	(*GatewayRefusals)(nil),       // 44: headstart.node.v1.GatewayRefusals
+	(*GatewayRefusal)(nil),        // 45: headstart.node.v1.GatewayRefusal
+	(*StoreProblems)(nil),         // 46: headstart.node.v1.StoreProblems
+	(*StoreProblem)(nil),          // 47: headstart.node.v1.StoreProblem
+	(*DestinationProblems)(nil),   // 48: headstart.node.v1.DestinationProblems
+	(*DestinationProblem)(nil),    // 49: headstart.node.v1.DestinationProblem
+	(*Unused)(nil),                // 50: headstart.node.v1.Unused
+	(*UnusedConnections)(nil),     // 51: headstart.node.v1.UnusedConnections
+	(*PooledFunction)(nil),        // 52: headstart.node.v1.PooledFunction
+	(*Allowances)(nil),            // 53: headstart.node.v1.Allowances
+	(*Allowance)(nil),             // 54: headstart.node.v1.Allowance
+	(*Functions)(nil),             // 55: headstart.node.v1.Functions
+	(*FunctionChanges)(nil),       // 56: headstart.node.v1.FunctionChanges
+	(*Function)(nil),              // 57: headstart.node.v1.Function
+	(*Workflow)(nil),              // 58: headstart.node.v1.Workflow
+	(*Task)(nil),                  // 59: headstart.node.v1.Task
+	(*TaskList)(nil),              // 60: headstart.node.v1.TaskList
+	(*Call)(nil),                  // 61: headstart.node.v1.Call
+	(*Switch)(nil),                // 62: headstart.node.v1.Switch
+	(*Case)(nil),                  // 63: headstart.node.v1.Case
+	(*Fork)(nil),                  // 64: headstart.node.v1.Fork
+	(*For)(nil),                   // 65: headstart.node.v1.For
+	(*Try)(nil),                   // 66: headstart.node.v1.Try
+	(*ErrorFilter)(nil),           // 67: headstart.node.v1.ErrorFilter
+	(*Retry)(nil),                 // 68: headstart.node.v1.Retry
+	(*Store)(nil),                 // 69: headstart.node.v1.Store
+	(*Destination)(nil),           // 70: headstart.node.v1.Destination
+	(*DestinationTLS)(nil),        // 71: headstart.node.v1.DestinationTLS
+	(*Triggers)(nil),              // 72: headstart.node.v1.Triggers
+	(*Trigger)(nil),               // 73: headstart.node.v1.Trigger
+	(*StartInstance)(nil),         // 74: headstart.node.v1.StartInstance
+	(*WithdrawInstance)(nil),      // 75: headstart.node.v1.WithdrawInstance
+	(*StopInstance)(nil),          // 76: headstart.node.v1.StopInstance
+	(*Expect)(nil),                // 77: headstart.node.v1.Expect
+	(*Bound)(nil),                 // 78: headstart.node.v1.Bound
+	(*Keys)(nil),                  // 79: headstart.node.v1.Keys
+	(*Refused)(nil),               // 80: headstart.node.v1.Refused
+	(*DescribeRequest)(nil),       // 81: headstart.node.v1.DescribeRequest
+	(*Pod)(nil),                   // 82: headstart.node.v1.Pod
+	(*GoneRequest)(nil),           // 83: headstart.node.v1.GoneRequest
+	(*GoneResponse)(nil),          // 84: headstart.node.v1.GoneResponse
+	(*MountsRequest)(nil),         // 85: headstart.node.v1.MountsRequest
+	(*MountsResponse)(nil),        // 86: headstart.node.v1.MountsResponse
+	(*StageRequest)(nil),          // 87: headstart.node.v1.StageRequest
+	(*StageResponse)(nil),         // 88: headstart.node.v1.StageResponse
+	(*ClosedRequest)(nil),         // 89: headstart.node.v1.ClosedRequest
+	(*ClosedResponse)(nil),        // 90: headstart.node.v1.ClosedResponse
+	(*DescribeResponse)(nil),      // 91: headstart.node.v1.DescribeResponse
+	(*Endpoint)(nil),              // 92: headstart.node.v1.Endpoint
+	(*Mount)(nil),                 // 93: headstart.node.v1.Mount
+	nil,                           // 94: headstart.node.v1.Activate.InputsEntry
+	nil,                           // 95: headstart.node.v1.Connections.KindsEntry
+	nil,                           // 96: headstart.node.v1.Load.InFlightEntry
+	nil,                           // 97: headstart.node.v1.StepRecord.SquashedEntry
+	nil,                           // 98: headstart.node.v1.EndpointSignals.NamedMetricsEntry
+	nil,                           // 99: headstart.node.v1.FunctionSignals.NamedMetricsEntry
+	nil,                           // 100: headstart.node.v1.Function.EnvEntry
+	nil,                           // 101: headstart.node.v1.Function.InputTemplatesEntry
+	nil,                           // 102: headstart.node.v1.Function.ObservedEntry
+	nil,                           // 103: headstart.node.v1.Store.FreshEntry
+	nil,                           // 104: headstart.node.v1.Store.WriteEntry
+	nil,                           // 105: headstart.node.v1.Trigger.InputsEntry
+	nil,                           // 106: headstart.node.v1.Expect.InputsEntry
+	nil,                           // 107: headstart.node.v1.Bound.RelayHeadersEntry
+	nil,                           // 108: headstart.node.v1.DescribeResponse.EnvEntry
+	nil,                           // 109: headstart.node.v1.Endpoint.EnvEntry
+	(*durationpb.Duration)(nil),   // 110: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil), // 111: google.protobuf.Timestamp
 }
 var file_node_proto_depIdxs = []int32{
 	6,   // 0: headstart.node.v1.NodeMessage.register:type_name -> headstart.node.v1.Register
@@ -8302,159 +8510,163 @@ var file_node_proto_depIdxs = []int32{
 	8,   // 2: headstart.node.v1.NodeMessage.instance:type_name -> headstart.node.v1.InstanceStatus
 	15,  // 3: headstart.node.v1.NodeMessage.load:type_name -> headstart.node.v1.Load
 	16,  // 4: headstart.node.v1.NodeMessage.event:type_name -> headstart.node.v1.Event
-	36,  // 5: headstart.node.v1.NodeMessage.round_trips:type_name -> headstart.node.v1.RoundTrips
-	38,  // 6: headstart.node.v1.NodeMessage.signals:type_name -> headstart.node.v1.Signals
-	42,  // 7: headstart.node.v1.NodeMessage.gateway_refusals:type_name -> headstart.node.v1.GatewayRefusals
-	44,  // 8: headstart.node.v1.NodeMessage.store_problems:type_name -> headstart.node.v1.StoreProblems
-	34,  // 9: headstart.node.v1.NodeMessage.confirmed:type_name -> headstart.node.v1.Confirmed
+	38,  // 5: headstart.node.v1.NodeMessage.round_trips:type_name -> headstart.node.v1.RoundTrips
+	40,  // 6: headstart.node.v1.NodeMessage.signals:type_name -> headstart.node.v1.Signals
+	44,  // 7: headstart.node.v1.NodeMessage.gateway_refusals:type_name -> headstart.node.v1.GatewayRefusals
+	46,  // 8: headstart.node.v1.NodeMessage.store_problems:type_name -> headstart.node.v1.StoreProblems
+	36,  // 9: headstart.node.v1.NodeMessage.confirmed:type_name -> headstart.node.v1.Confirmed
 	23,  // 10: headstart.node.v1.NodeMessage.cache_answer:type_name -> headstart.node.v1.CacheAnswer
-	30,  // 11: headstart.node.v1.NodeMessage.keeps:type_name -> headstart.node.v1.Keeps
-	46,  // 12: headstart.node.v1.NodeMessage.destination_problems:type_name -> headstart.node.v1.DestinationProblems
-	48,  // 13: headstart.node.v1.NodeMessage.unused:type_name -> headstart.node.v1.Unused
-	53,  // 14: headstart.node.v1.ControlMessage.functions:type_name -> headstart.node.v1.Functions
-	72,  // 15: headstart.node.v1.ControlMessage.start:type_name -> headstart.node.v1.StartInstance
-	74,  // 16: headstart.node.v1.ControlMessage.stop:type_name -> headstart.node.v1.StopInstance
-	75,  // 17: headstart.node.v1.ControlMessage.expect:type_name -> headstart.node.v1.Expect
-	76,  // 18: headstart.node.v1.ControlMessage.bound:type_name -> headstart.node.v1.Bound
-	78,  // 19: headstart.node.v1.ControlMessage.refused:type_name -> headstart.node.v1.Refused
+	32,  // 11: headstart.node.v1.NodeMessage.keeps:type_name -> headstart.node.v1.Keeps
+	48,  // 12: headstart.node.v1.NodeMessage.destination_problems:type_name -> headstart.node.v1.DestinationProblems
+	50,  // 13: headstart.node.v1.NodeMessage.unused:type_name -> headstart.node.v1.Unused
+	55,  // 14: headstart.node.v1.ControlMessage.functions:type_name -> headstart.node.v1.Functions
+	74,  // 15: headstart.node.v1.ControlMessage.start:type_name -> headstart.node.v1.StartInstance
+	76,  // 16: headstart.node.v1.ControlMessage.stop:type_name -> headstart.node.v1.StopInstance
+	77,  // 17: headstart.node.v1.ControlMessage.expect:type_name -> headstart.node.v1.Expect
+	78,  // 18: headstart.node.v1.ControlMessage.bound:type_name -> headstart.node.v1.Bound
+	80,  // 19: headstart.node.v1.ControlMessage.refused:type_name -> headstart.node.v1.Refused
 	10,  // 20: headstart.node.v1.ControlMessage.instances:type_name -> headstart.node.v1.Instances
-	70,  // 21: headstart.node.v1.ControlMessage.triggers:type_name -> headstart.node.v1.Triggers
+	72,  // 21: headstart.node.v1.ControlMessage.triggers:type_name -> headstart.node.v1.Triggers
 	17,  // 22: headstart.node.v1.ControlMessage.neighbours:type_name -> headstart.node.v1.Neighbours
-	32,  // 23: headstart.node.v1.ControlMessage.in_charge:type_name -> headstart.node.v1.InCharge
-	33,  // 24: headstart.node.v1.ControlMessage.confirm:type_name -> headstart.node.v1.Confirm
-	77,  // 25: headstart.node.v1.ControlMessage.keys:type_name -> headstart.node.v1.Keys
-	54,  // 26: headstart.node.v1.ControlMessage.function_changes:type_name -> headstart.node.v1.FunctionChanges
+	34,  // 23: headstart.node.v1.ControlMessage.in_charge:type_name -> headstart.node.v1.InCharge
+	35,  // 24: headstart.node.v1.ControlMessage.confirm:type_name -> headstart.node.v1.Confirm
+	79,  // 25: headstart.node.v1.ControlMessage.keys:type_name -> headstart.node.v1.Keys
+	56,  // 26: headstart.node.v1.ControlMessage.function_changes:type_name -> headstart.node.v1.FunctionChanges
 	19,  // 27: headstart.node.v1.ControlMessage.site:type_name -> headstart.node.v1.Site
 	20,  // 28: headstart.node.v1.ControlMessage.passes:type_name -> headstart.node.v1.Passes
 	22,  // 29: headstart.node.v1.ControlMessage.cache_call:type_name -> headstart.node.v1.CacheCall
-	51,  // 30: headstart.node.v1.ControlMessage.allowances:type_name -> headstart.node.v1.Allowances
-	73,  // 31: headstart.node.v1.ControlMessage.withdraw:type_name -> headstart.node.v1.WithdrawInstance
+	53,  // 30: headstart.node.v1.ControlMessage.allowances:type_name -> headstart.node.v1.Allowances
+	75,  // 31: headstart.node.v1.ControlMessage.withdraw:type_name -> headstart.node.v1.WithdrawInstance
 	8,   // 32: headstart.node.v1.Register.instances:type_name -> headstart.node.v1.InstanceStatus
-	92,  // 33: headstart.node.v1.Activate.inputs:type_name -> headstart.node.v1.Activate.InputsEntry
+	94,  // 33: headstart.node.v1.Activate.inputs:type_name -> headstart.node.v1.Activate.InputsEntry
 	0,   // 34: headstart.node.v1.InstanceStatus.phase:type_name -> headstart.node.v1.Phase
 	9,   // 35: headstart.node.v1.InstanceStatus.gate:type_name -> headstart.node.v1.Gate
 	8,   // 36: headstart.node.v1.Instances.instances:type_name -> headstart.node.v1.InstanceStatus
 	14,  // 37: headstart.node.v1.Instances.jobs:type_name -> headstart.node.v1.Job
 	12,  // 38: headstart.node.v1.Instances.volumes:type_name -> headstart.node.v1.Volumes
 	11,  // 39: headstart.node.v1.Instances.connections:type_name -> headstart.node.v1.Connections
-	93,  // 40: headstart.node.v1.Connections.kinds:type_name -> headstart.node.v1.Connections.KindsEntry
+	95,  // 40: headstart.node.v1.Connections.kinds:type_name -> headstart.node.v1.Connections.KindsEntry
 	13,  // 41: headstart.node.v1.Volumes.volumes:type_name -> headstart.node.v1.Volume
-	107, // 42: headstart.node.v1.Volumes.wait:type_name -> google.protobuf.Duration
-	78,  // 43: headstart.node.v1.Volumes.refused:type_name -> headstart.node.v1.Refused
-	107, // 44: headstart.node.v1.Job.ready_timeout:type_name -> google.protobuf.Duration
-	78,  // 45: headstart.node.v1.Job.refused:type_name -> headstart.node.v1.Refused
-	94,  // 46: headstart.node.v1.Load.in_flight:type_name -> headstart.node.v1.Load.InFlightEntry
-	108, // 47: headstart.node.v1.Event.at:type_name -> google.protobuf.Timestamp
+	110, // 42: headstart.node.v1.Volumes.wait:type_name -> google.protobuf.Duration
+	80,  // 43: headstart.node.v1.Volumes.refused:type_name -> headstart.node.v1.Refused
+	110, // 44: headstart.node.v1.Job.ready_timeout:type_name -> google.protobuf.Duration
+	80,  // 45: headstart.node.v1.Job.refused:type_name -> headstart.node.v1.Refused
+	96,  // 46: headstart.node.v1.Load.in_flight:type_name -> headstart.node.v1.Load.InFlightEntry
+	111, // 47: headstart.node.v1.Event.at:type_name -> google.protobuf.Timestamp
 	18,  // 48: headstart.node.v1.Neighbours.neighbours:type_name -> headstart.node.v1.Neighbour
 	18,  // 49: headstart.node.v1.Site.members:type_name -> headstart.node.v1.Neighbour
 	21,  // 50: headstart.node.v1.Passes.passes:type_name -> headstart.node.v1.Pass
 	1,   // 51: headstart.node.v1.CacheCall.verb:type_name -> headstart.node.v1.CacheVerb
 	24,  // 52: headstart.node.v1.CacheAnswer.entries:type_name -> headstart.node.v1.CacheEntry
-	78,  // 53: headstart.node.v1.CacheAnswer.refused:type_name -> headstart.node.v1.Refused
-	29,  // 54: headstart.node.v1.CacheEntry.advice:type_name -> headstart.node.v1.Advice
-	25,  // 55: headstart.node.v1.CacheEntry.workflow:type_name -> headstart.node.v1.WorkflowRecord
-	26,  // 56: headstart.node.v1.WorkflowRecord.steps:type_name -> headstart.node.v1.StepRecord
-	27,  // 57: headstart.node.v1.WorkflowRecord.recent:type_name -> headstart.node.v1.RunRecord
-	95,  // 58: headstart.node.v1.StepRecord.squashed:type_name -> headstart.node.v1.StepRecord.SquashedEntry
-	107, // 59: headstart.node.v1.StepRecord.saved:type_name -> google.protobuf.Duration
-	108, // 60: headstart.node.v1.RunRecord.began:type_name -> google.protobuf.Timestamp
-	107, // 61: headstart.node.v1.RunRecord.took:type_name -> google.protobuf.Duration
-	28,  // 62: headstart.node.v1.RunRecord.path:type_name -> headstart.node.v1.RunStep
-	107, // 63: headstart.node.v1.RunRecord.saved:type_name -> google.protobuf.Duration
-	31,  // 64: headstart.node.v1.Keeps.volumes:type_name -> headstart.node.v1.KeptVolume
-	35,  // 65: headstart.node.v1.RoundTrips.coordinate:type_name -> headstart.node.v1.Coordinate
-	37,  // 66: headstart.node.v1.RoundTrips.measured:type_name -> headstart.node.v1.RoundTrip
-	107, // 67: headstart.node.v1.RoundTrip.age:type_name -> google.protobuf.Duration
-	41,  // 68: headstart.node.v1.Signals.functions:type_name -> headstart.node.v1.FunctionSignals
-	39,  // 69: headstart.node.v1.Signals.routed:type_name -> headstart.node.v1.RoutedSignals
-	40,  // 70: headstart.node.v1.RoutedSignals.endpoints:type_name -> headstart.node.v1.EndpointSignals
-	96,  // 71: headstart.node.v1.EndpointSignals.named_metrics:type_name -> headstart.node.v1.EndpointSignals.NamedMetricsEntry
-	97,  // 72: headstart.node.v1.FunctionSignals.named_metrics:type_name -> headstart.node.v1.FunctionSignals.NamedMetricsEntry
-	43,  // 73: headstart.node.v1.GatewayRefusals.refusals:type_name -> headstart.node.v1.GatewayRefusal
-	45,  // 74: headstart.node.v1.StoreProblems.problems:type_name -> headstart.node.v1.StoreProblem
-	47,  // 75: headstart.node.v1.DestinationProblems.problems:type_name -> headstart.node.v1.DestinationProblem
-	49,  // 76: headstart.node.v1.Unused.destinations:type_name -> headstart.node.v1.UnusedConnections
-	50,  // 77: headstart.node.v1.UnusedConnections.functions:type_name -> headstart.node.v1.PooledFunction
-	107, // 78: headstart.node.v1.PooledFunction.setup:type_name -> google.protobuf.Duration
-	107, // 79: headstart.node.v1.PooledFunction.oldest:type_name -> google.protobuf.Duration
-	107, // 80: headstart.node.v1.Allowances.expires_in:type_name -> google.protobuf.Duration
-	52,  // 81: headstart.node.v1.Allowances.destinations:type_name -> headstart.node.v1.Allowance
-	55,  // 82: headstart.node.v1.Functions.functions:type_name -> headstart.node.v1.Function
-	67,  // 83: headstart.node.v1.Functions.stores:type_name -> headstart.node.v1.Store
-	68,  // 84: headstart.node.v1.Functions.destinations:type_name -> headstart.node.v1.Destination
-	55,  // 85: headstart.node.v1.FunctionChanges.functions:type_name -> headstart.node.v1.Function
-	67,  // 86: headstart.node.v1.FunctionChanges.stores:type_name -> headstart.node.v1.Store
-	68,  // 87: headstart.node.v1.FunctionChanges.destinations:type_name -> headstart.node.v1.Destination
-	98,  // 88: headstart.node.v1.Function.env:type_name -> headstart.node.v1.Function.EnvEntry
-	107, // 89: headstart.node.v1.Function.ready_timeout:type_name -> google.protobuf.Duration
-	107, // 90: headstart.node.v1.Function.request_timeout:type_name -> google.protobuf.Duration
-	99,  // 91: headstart.node.v1.Function.input_templates:type_name -> headstart.node.v1.Function.InputTemplatesEntry
-	56,  // 92: headstart.node.v1.Function.workflow:type_name -> headstart.node.v1.Workflow
-	107, // 93: headstart.node.v1.Workflow.timeout:type_name -> google.protobuf.Duration
-	57,  // 94: headstart.node.v1.Workflow.tasks:type_name -> headstart.node.v1.Task
-	107, // 95: headstart.node.v1.Task.timeout:type_name -> google.protobuf.Duration
-	59,  // 96: headstart.node.v1.Task.call:type_name -> headstart.node.v1.Call
-	58,  // 97: headstart.node.v1.Task.do:type_name -> headstart.node.v1.TaskList
-	60,  // 98: headstart.node.v1.Task.switch:type_name -> headstart.node.v1.Switch
-	62,  // 99: headstart.node.v1.Task.fork:type_name -> headstart.node.v1.Fork
-	63,  // 100: headstart.node.v1.Task.for:type_name -> headstart.node.v1.For
-	64,  // 101: headstart.node.v1.Task.try:type_name -> headstart.node.v1.Try
-	107, // 102: headstart.node.v1.Task.wait:type_name -> google.protobuf.Duration
-	57,  // 103: headstart.node.v1.TaskList.tasks:type_name -> headstart.node.v1.Task
-	61,  // 104: headstart.node.v1.Switch.cases:type_name -> headstart.node.v1.Case
-	57,  // 105: headstart.node.v1.Fork.branches:type_name -> headstart.node.v1.Task
-	57,  // 106: headstart.node.v1.For.tasks:type_name -> headstart.node.v1.Task
-	57,  // 107: headstart.node.v1.Try.tasks:type_name -> headstart.node.v1.Task
-	65,  // 108: headstart.node.v1.Try.with:type_name -> headstart.node.v1.ErrorFilter
-	66,  // 109: headstart.node.v1.Try.retry:type_name -> headstart.node.v1.Retry
-	57,  // 110: headstart.node.v1.Try.catch:type_name -> headstart.node.v1.Task
-	107, // 111: headstart.node.v1.Retry.delay:type_name -> google.protobuf.Duration
-	107, // 112: headstart.node.v1.Retry.duration:type_name -> google.protobuf.Duration
-	107, // 113: headstart.node.v1.Retry.jitter_from:type_name -> google.protobuf.Duration
-	107, // 114: headstart.node.v1.Retry.jitter_to:type_name -> google.protobuf.Duration
-	100, // 115: headstart.node.v1.Store.fresh:type_name -> headstart.node.v1.Store.FreshEntry
-	101, // 116: headstart.node.v1.Store.write:type_name -> headstart.node.v1.Store.WriteEntry
-	69,  // 117: headstart.node.v1.Destination.tls:type_name -> headstart.node.v1.DestinationTLS
-	71,  // 118: headstart.node.v1.Triggers.triggers:type_name -> headstart.node.v1.Trigger
-	102, // 119: headstart.node.v1.Trigger.inputs:type_name -> headstart.node.v1.Trigger.InputsEntry
-	55,  // 120: headstart.node.v1.StartInstance.function:type_name -> headstart.node.v1.Function
-	14,  // 121: headstart.node.v1.StartInstance.job:type_name -> headstart.node.v1.Job
-	12,  // 122: headstart.node.v1.StartInstance.volumes:type_name -> headstart.node.v1.Volumes
-	11,  // 123: headstart.node.v1.StartInstance.connections:type_name -> headstart.node.v1.Connections
-	107, // 124: headstart.node.v1.StopInstance.grace:type_name -> google.protobuf.Duration
-	103, // 125: headstart.node.v1.Expect.inputs:type_name -> headstart.node.v1.Expect.InputsEntry
-	104, // 126: headstart.node.v1.Bound.relay_headers:type_name -> headstart.node.v1.Bound.RelayHeadersEntry
-	80,  // 127: headstart.node.v1.DescribeRequest.pod:type_name -> headstart.node.v1.Pod
-	80,  // 128: headstart.node.v1.GoneRequest.pod:type_name -> headstart.node.v1.Pod
-	80,  // 129: headstart.node.v1.MountsRequest.pod:type_name -> headstart.node.v1.Pod
-	91,  // 130: headstart.node.v1.MountsResponse.mounts:type_name -> headstart.node.v1.Mount
-	80,  // 131: headstart.node.v1.StageRequest.pod:type_name -> headstart.node.v1.Pod
-	80,  // 132: headstart.node.v1.ClosedRequest.pod:type_name -> headstart.node.v1.Pod
-	91,  // 133: headstart.node.v1.DescribeResponse.mounts:type_name -> headstart.node.v1.Mount
-	105, // 134: headstart.node.v1.DescribeResponse.env:type_name -> headstart.node.v1.DescribeResponse.EnvEntry
-	90,  // 135: headstart.node.v1.DescribeResponse.endpoints:type_name -> headstart.node.v1.Endpoint
-	9,   // 136: headstart.node.v1.DescribeResponse.gate:type_name -> headstart.node.v1.Gate
-	106, // 137: headstart.node.v1.Endpoint.env:type_name -> headstart.node.v1.Endpoint.EnvEntry
-	107, // 138: headstart.node.v1.Store.FreshEntry.value:type_name -> google.protobuf.Duration
-	4,   // 139: headstart.node.v1.ControlPlane.Connect:input_type -> headstart.node.v1.NodeMessage
-	2,   // 140: headstart.node.v1.Identity.Issue:input_type -> headstart.node.v1.IssueRequest
-	79,  // 141: headstart.node.v1.Sandboxes.Describe:input_type -> headstart.node.v1.DescribeRequest
-	81,  // 142: headstart.node.v1.Sandboxes.Gone:input_type -> headstart.node.v1.GoneRequest
-	83,  // 143: headstart.node.v1.Sandboxes.Mounts:input_type -> headstart.node.v1.MountsRequest
-	85,  // 144: headstart.node.v1.Sandboxes.Stage:input_type -> headstart.node.v1.StageRequest
-	87,  // 145: headstart.node.v1.Sandboxes.Closed:input_type -> headstart.node.v1.ClosedRequest
-	5,   // 146: headstart.node.v1.ControlPlane.Connect:output_type -> headstart.node.v1.ControlMessage
-	3,   // 147: headstart.node.v1.Identity.Issue:output_type -> headstart.node.v1.IssueResponse
-	89,  // 148: headstart.node.v1.Sandboxes.Describe:output_type -> headstart.node.v1.DescribeResponse
-	82,  // 149: headstart.node.v1.Sandboxes.Gone:output_type -> headstart.node.v1.GoneResponse
-	84,  // 150: headstart.node.v1.Sandboxes.Mounts:output_type -> headstart.node.v1.MountsResponse
-	86,  // 151: headstart.node.v1.Sandboxes.Stage:output_type -> headstart.node.v1.StageResponse
-	88,  // 152: headstart.node.v1.Sandboxes.Closed:output_type -> headstart.node.v1.ClosedResponse
-	146, // [146:153] is the sub-list for method output_type
-	139, // [139:146] is the sub-list for method input_type
-	139, // [139:139] is the sub-list for extension type_name
-	139, // [139:139] is the sub-list for extension extendee
-	0,   // [0:139] is the sub-list for field type_name
+	80,  // 53: headstart.node.v1.CacheAnswer.refused:type_name -> headstart.node.v1.Refused
+	31,  // 54: headstart.node.v1.CacheEntry.advice:type_name -> headstart.node.v1.Advice
+	27,  // 55: headstart.node.v1.CacheEntry.workflow:type_name -> headstart.node.v1.WorkflowRecord
+	25,  // 56: headstart.node.v1.CacheEntry.observed:type_name -> headstart.node.v1.Observed
+	26,  // 57: headstart.node.v1.Observed.latest:type_name -> headstart.node.v1.NamedReference
+	111, // 58: headstart.node.v1.NamedReference.at:type_name -> google.protobuf.Timestamp
+	28,  // 59: headstart.node.v1.WorkflowRecord.steps:type_name -> headstart.node.v1.StepRecord
+	29,  // 60: headstart.node.v1.WorkflowRecord.recent:type_name -> headstart.node.v1.RunRecord
+	97,  // 61: headstart.node.v1.StepRecord.squashed:type_name -> headstart.node.v1.StepRecord.SquashedEntry
+	110, // 62: headstart.node.v1.StepRecord.saved:type_name -> google.protobuf.Duration
+	111, // 63: headstart.node.v1.RunRecord.began:type_name -> google.protobuf.Timestamp
+	110, // 64: headstart.node.v1.RunRecord.took:type_name -> google.protobuf.Duration
+	30,  // 65: headstart.node.v1.RunRecord.path:type_name -> headstart.node.v1.RunStep
+	110, // 66: headstart.node.v1.RunRecord.saved:type_name -> google.protobuf.Duration
+	33,  // 67: headstart.node.v1.Keeps.volumes:type_name -> headstart.node.v1.KeptVolume
+	37,  // 68: headstart.node.v1.RoundTrips.coordinate:type_name -> headstart.node.v1.Coordinate
+	39,  // 69: headstart.node.v1.RoundTrips.measured:type_name -> headstart.node.v1.RoundTrip
+	110, // 70: headstart.node.v1.RoundTrip.age:type_name -> google.protobuf.Duration
+	43,  // 71: headstart.node.v1.Signals.functions:type_name -> headstart.node.v1.FunctionSignals
+	41,  // 72: headstart.node.v1.Signals.routed:type_name -> headstart.node.v1.RoutedSignals
+	42,  // 73: headstart.node.v1.RoutedSignals.endpoints:type_name -> headstart.node.v1.EndpointSignals
+	98,  // 74: headstart.node.v1.EndpointSignals.named_metrics:type_name -> headstart.node.v1.EndpointSignals.NamedMetricsEntry
+	99,  // 75: headstart.node.v1.FunctionSignals.named_metrics:type_name -> headstart.node.v1.FunctionSignals.NamedMetricsEntry
+	45,  // 76: headstart.node.v1.GatewayRefusals.refusals:type_name -> headstart.node.v1.GatewayRefusal
+	47,  // 77: headstart.node.v1.StoreProblems.problems:type_name -> headstart.node.v1.StoreProblem
+	49,  // 78: headstart.node.v1.DestinationProblems.problems:type_name -> headstart.node.v1.DestinationProblem
+	51,  // 79: headstart.node.v1.Unused.destinations:type_name -> headstart.node.v1.UnusedConnections
+	52,  // 80: headstart.node.v1.UnusedConnections.functions:type_name -> headstart.node.v1.PooledFunction
+	110, // 81: headstart.node.v1.PooledFunction.setup:type_name -> google.protobuf.Duration
+	110, // 82: headstart.node.v1.PooledFunction.oldest:type_name -> google.protobuf.Duration
+	110, // 83: headstart.node.v1.Allowances.expires_in:type_name -> google.protobuf.Duration
+	54,  // 84: headstart.node.v1.Allowances.destinations:type_name -> headstart.node.v1.Allowance
+	57,  // 85: headstart.node.v1.Functions.functions:type_name -> headstart.node.v1.Function
+	69,  // 86: headstart.node.v1.Functions.stores:type_name -> headstart.node.v1.Store
+	70,  // 87: headstart.node.v1.Functions.destinations:type_name -> headstart.node.v1.Destination
+	57,  // 88: headstart.node.v1.FunctionChanges.functions:type_name -> headstart.node.v1.Function
+	69,  // 89: headstart.node.v1.FunctionChanges.stores:type_name -> headstart.node.v1.Store
+	70,  // 90: headstart.node.v1.FunctionChanges.destinations:type_name -> headstart.node.v1.Destination
+	100, // 91: headstart.node.v1.Function.env:type_name -> headstart.node.v1.Function.EnvEntry
+	110, // 92: headstart.node.v1.Function.ready_timeout:type_name -> google.protobuf.Duration
+	110, // 93: headstart.node.v1.Function.request_timeout:type_name -> google.protobuf.Duration
+	101, // 94: headstart.node.v1.Function.input_templates:type_name -> headstart.node.v1.Function.InputTemplatesEntry
+	58,  // 95: headstart.node.v1.Function.workflow:type_name -> headstart.node.v1.Workflow
+	102, // 96: headstart.node.v1.Function.observed:type_name -> headstart.node.v1.Function.ObservedEntry
+	110, // 97: headstart.node.v1.Workflow.timeout:type_name -> google.protobuf.Duration
+	59,  // 98: headstart.node.v1.Workflow.tasks:type_name -> headstart.node.v1.Task
+	110, // 99: headstart.node.v1.Task.timeout:type_name -> google.protobuf.Duration
+	61,  // 100: headstart.node.v1.Task.call:type_name -> headstart.node.v1.Call
+	60,  // 101: headstart.node.v1.Task.do:type_name -> headstart.node.v1.TaskList
+	62,  // 102: headstart.node.v1.Task.switch:type_name -> headstart.node.v1.Switch
+	64,  // 103: headstart.node.v1.Task.fork:type_name -> headstart.node.v1.Fork
+	65,  // 104: headstart.node.v1.Task.for:type_name -> headstart.node.v1.For
+	66,  // 105: headstart.node.v1.Task.try:type_name -> headstart.node.v1.Try
+	110, // 106: headstart.node.v1.Task.wait:type_name -> google.protobuf.Duration
+	59,  // 107: headstart.node.v1.TaskList.tasks:type_name -> headstart.node.v1.Task
+	63,  // 108: headstart.node.v1.Switch.cases:type_name -> headstart.node.v1.Case
+	59,  // 109: headstart.node.v1.Fork.branches:type_name -> headstart.node.v1.Task
+	59,  // 110: headstart.node.v1.For.tasks:type_name -> headstart.node.v1.Task
+	59,  // 111: headstart.node.v1.Try.tasks:type_name -> headstart.node.v1.Task
+	67,  // 112: headstart.node.v1.Try.with:type_name -> headstart.node.v1.ErrorFilter
+	68,  // 113: headstart.node.v1.Try.retry:type_name -> headstart.node.v1.Retry
+	59,  // 114: headstart.node.v1.Try.catch:type_name -> headstart.node.v1.Task
+	110, // 115: headstart.node.v1.Retry.delay:type_name -> google.protobuf.Duration
+	110, // 116: headstart.node.v1.Retry.duration:type_name -> google.protobuf.Duration
+	110, // 117: headstart.node.v1.Retry.jitter_from:type_name -> google.protobuf.Duration
+	110, // 118: headstart.node.v1.Retry.jitter_to:type_name -> google.protobuf.Duration
+	103, // 119: headstart.node.v1.Store.fresh:type_name -> headstart.node.v1.Store.FreshEntry
+	104, // 120: headstart.node.v1.Store.write:type_name -> headstart.node.v1.Store.WriteEntry
+	71,  // 121: headstart.node.v1.Destination.tls:type_name -> headstart.node.v1.DestinationTLS
+	73,  // 122: headstart.node.v1.Triggers.triggers:type_name -> headstart.node.v1.Trigger
+	105, // 123: headstart.node.v1.Trigger.inputs:type_name -> headstart.node.v1.Trigger.InputsEntry
+	57,  // 124: headstart.node.v1.StartInstance.function:type_name -> headstart.node.v1.Function
+	14,  // 125: headstart.node.v1.StartInstance.job:type_name -> headstart.node.v1.Job
+	12,  // 126: headstart.node.v1.StartInstance.volumes:type_name -> headstart.node.v1.Volumes
+	11,  // 127: headstart.node.v1.StartInstance.connections:type_name -> headstart.node.v1.Connections
+	110, // 128: headstart.node.v1.StopInstance.grace:type_name -> google.protobuf.Duration
+	106, // 129: headstart.node.v1.Expect.inputs:type_name -> headstart.node.v1.Expect.InputsEntry
+	107, // 130: headstart.node.v1.Bound.relay_headers:type_name -> headstart.node.v1.Bound.RelayHeadersEntry
+	82,  // 131: headstart.node.v1.DescribeRequest.pod:type_name -> headstart.node.v1.Pod
+	82,  // 132: headstart.node.v1.GoneRequest.pod:type_name -> headstart.node.v1.Pod
+	82,  // 133: headstart.node.v1.MountsRequest.pod:type_name -> headstart.node.v1.Pod
+	93,  // 134: headstart.node.v1.MountsResponse.mounts:type_name -> headstart.node.v1.Mount
+	82,  // 135: headstart.node.v1.StageRequest.pod:type_name -> headstart.node.v1.Pod
+	82,  // 136: headstart.node.v1.ClosedRequest.pod:type_name -> headstart.node.v1.Pod
+	93,  // 137: headstart.node.v1.DescribeResponse.mounts:type_name -> headstart.node.v1.Mount
+	108, // 138: headstart.node.v1.DescribeResponse.env:type_name -> headstart.node.v1.DescribeResponse.EnvEntry
+	92,  // 139: headstart.node.v1.DescribeResponse.endpoints:type_name -> headstart.node.v1.Endpoint
+	9,   // 140: headstart.node.v1.DescribeResponse.gate:type_name -> headstart.node.v1.Gate
+	109, // 141: headstart.node.v1.Endpoint.env:type_name -> headstart.node.v1.Endpoint.EnvEntry
+	110, // 142: headstart.node.v1.Store.FreshEntry.value:type_name -> google.protobuf.Duration
+	4,   // 143: headstart.node.v1.ControlPlane.Connect:input_type -> headstart.node.v1.NodeMessage
+	2,   // 144: headstart.node.v1.Identity.Issue:input_type -> headstart.node.v1.IssueRequest
+	81,  // 145: headstart.node.v1.Sandboxes.Describe:input_type -> headstart.node.v1.DescribeRequest
+	83,  // 146: headstart.node.v1.Sandboxes.Gone:input_type -> headstart.node.v1.GoneRequest
+	85,  // 147: headstart.node.v1.Sandboxes.Mounts:input_type -> headstart.node.v1.MountsRequest
+	87,  // 148: headstart.node.v1.Sandboxes.Stage:input_type -> headstart.node.v1.StageRequest
+	89,  // 149: headstart.node.v1.Sandboxes.Closed:input_type -> headstart.node.v1.ClosedRequest
+	5,   // 150: headstart.node.v1.ControlPlane.Connect:output_type -> headstart.node.v1.ControlMessage
+	3,   // 151: headstart.node.v1.Identity.Issue:output_type -> headstart.node.v1.IssueResponse
+	91,  // 152: headstart.node.v1.Sandboxes.Describe:output_type -> headstart.node.v1.DescribeResponse
+	84,  // 153: headstart.node.v1.Sandboxes.Gone:output_type -> headstart.node.v1.GoneResponse
+	86,  // 154: headstart.node.v1.Sandboxes.Mounts:output_type -> headstart.node.v1.MountsResponse
+	88,  // 155: headstart.node.v1.Sandboxes.Stage:output_type -> headstart.node.v1.StageResponse
+	90,  // 156: headstart.node.v1.Sandboxes.Closed:output_type -> headstart.node.v1.ClosedResponse
+	150, // [150:157] is the sub-list for method output_type
+	143, // [143:150] is the sub-list for method input_type
+	143, // [143:143] is the sub-list for extension type_name
+	143, // [143:143] is the sub-list for extension extendee
+	0,   // [0:143] is the sub-list for field type_name
 }
 
 func init() { file_node_proto_init() }
@@ -8498,7 +8710,7 @@ func file_node_proto_init() {
 		(*ControlMessage_Allowances)(nil),
 		(*ControlMessage_Withdraw)(nil),
 	}
-	file_node_proto_msgTypes[55].OneofWrappers = []any{
+	file_node_proto_msgTypes[57].OneofWrappers = []any{
 		(*Task_Call)(nil),
 		(*Task_Do)(nil),
 		(*Task_Switch)(nil),
@@ -8515,7 +8727,7 @@ func file_node_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_node_proto_rawDesc), len(file_node_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   105,
+			NumMessages:   108,
 			NumExtensions: 0,
 			NumServices:   3,
 		},

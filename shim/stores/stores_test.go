@@ -130,6 +130,9 @@ func TestStoresHaveTheAdapterOfTheirKind(t *testing.T) {
 		if l, is := from.(source.Lister); name == "jobs" && (!is || problem.Of(l.List(t.Context(), ref, nil)).Title != "StoreNotAllowed") {
 			t.Errorf("%s: Redis lists its values", name)
 		}
+		if err := s.Allowed("default/fire", name, ref); (err == nil) != (in.title != "StoreNotAllowed") { // no server is asked
+			t.Errorf("%s: allowed is %v", name, err)
+		}
 		begin := func(source.Object) (io.WriterAt, error) { return sink{}, nil }
 		if err := from.Fetch(t.Context(), ref, "", begin); problem.Of(err).Title != in.title {
 			t.Errorf("%s: %v", name, err)
@@ -139,6 +142,9 @@ func TestStoresHaveTheAdapterOfTheirKind(t *testing.T) {
 		if _, err := s.Source("default/fire", name); err == nil || !strings.Contains(err.Error(), name) {
 			t.Errorf("%s: %v", name, err)
 		}
+	}
+	if err := s.Allowed("default/fire", "none", source.Reference{Scheme: "s3", Bucket: "videos", Key: "k"}); problem.Of(err).Title != "StoreNotAllowed" {
+		t.Errorf("of no store: %v", err)
 	}
 	s.Set(nil)
 }

@@ -46,8 +46,8 @@ func (p *past) open(cmd *cobra.Command, k *cluster) (*history.Server, history.Wi
 }
 
 func adviseCommand(c *cli) *cobra.Command {
-	q := admin.CacheQuery{Verb: "advise"}
-	var learned bool
+	var q admin.CacheQuery
+	var learned, observed bool
 	var of past
 	var megabits, worth float64
 	cmd := &cobra.Command{
@@ -63,13 +63,25 @@ asks, against clients that wait for a start.
 With --learned, propose values of ` + filterapi.AnnotationInput + ` for functions whose
 programs read their objects by S3 on the node, and whose annotation
 ` + filterapi.AnnotationS3Learn + ` is on. RIGHT is how often an object that the template
-names was read, of all times it could have been.`,
-		Example: "  headstart advise -n shop\n  headstart advise --prometheus monitoring/prometheus-k8s:9090\n  headstart advise --learned -n media",
+names was read, of all times it could have been.
+
+With --observed, list what templates name in the requests of functions with the
+annotation ` + filterapi.AnnotationMode + `: observe, of which Headstart fetches nothing.
+REQUESTS named the input, DISTINCT is how many different references they named, and
+LATEST the latest one; -o json has more of them. INCOMPLETE are requests of the
+function that lacked something of a template, and REFUSED those that named what the
+store does not allow.`,
+		Example: "  headstart advise -n shop\n  headstart advise --prometheus monitoring/prometheus-k8s:9090\n  headstart advise --learned -n media\n  headstart advise --observed",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if learned {
-				q.Namespace = c.cluster.namespace
+			q.Namespace = c.cluster.namespace
+			switch {
+			case learned:
+				q.Verb = "advise"
 				return c.cache(cmd, q, printLearned)
+			case observed:
+				q.Verb = "observed"
+				return c.observed(cmd, q)
 			}
 			config, err := c.cluster.config()
 			if err != nil {
@@ -95,7 +107,9 @@ names was read, of all times it could have been.`,
 		},
 	}
 	cmd.Flags().BoolVar(&learned, "learned", false, "show what nodes have learned of the objects that functions read by S3")
-	cmd.Flags().StringVar(&q.Node, "node", "", "with --learned, only this node (default: all)")
+	cmd.Flags().BoolVar(&observed, "observed", false, "show what the inputs of observed functions name")
+	cmd.MarkFlagsMutuallyExclusive("learned", "observed")
+	cmd.Flags().StringVar(&q.Node, "node", "", "with --learned or --observed, only this node (default: all)")
 	cmd.Flags().Float64Var(&megabits, "client-bandwidth", 100, "at how many Mbit/s clients send the bodies of requests")
 	cmd.Flags().Float64Var(&worth, "worth", 100, "how much longer than a client waits a replica has to be away for that")
 	of.flags(cmd)
@@ -122,8 +136,8 @@ func printServices(out io.Writer, services []advice.Service, w history.Window) e
 			}
 			set = strings.Join(all, ", ")
 			saves = fmt.Sprintf("%s of %s", hours(s.IdleReplicaSeconds), hours(float64(s.Replicas)*w.Length().Seconds()))
-			if cold = fmt.Sprint(s.ColdStarts); s.WaitedSeconds > 0 {
-				cold += ", each " + seconds(s.WaitedSeconds/float64(s.ColdStarts))
+			if cold = figure(s.ColdStarts); s.WaitedSeconds > 0 {
+				cold += ", each " + seconds(s.WaitedSeconds/s.ColdStarts)
 			}
 			if s.OverlappedSeconds > 0 {
 				overlapped = seconds(s.OverlappedSeconds)

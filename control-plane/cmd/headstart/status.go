@@ -154,7 +154,11 @@ func inputs(f admin.Function) string {
 	for _, name := range slices.Sorted(maps.Keys(f.Inputs)) {
 		all = append(all, name+": "+f.Inputs[name])
 	}
-	return strings.TrimPrefix(strings.Join(all, ", "), ", ")
+	given := strings.TrimPrefix(strings.Join(all, ", "), ", ")
+	if f.Observed {
+		given += " (observed)"
+	}
+	return given
 }
 
 // printControlPlanes writes which there are, if there is more to say than that one is.

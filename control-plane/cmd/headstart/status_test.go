@@ -69,6 +69,10 @@ func TestCurlOptions(t *testing.T) {
 	if got := inputs(named); got != shown {
 		t.Errorf("they are shown as %q", got)
 	}
+	named.Observed = true
+	if got := inputs(named); got != shown+" (observed)" {
+		t.Errorf("observed ones are shown as %q", got)
+	}
 }
 
 func TestStatusShowsConnections(t *testing.T) {

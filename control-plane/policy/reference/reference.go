@@ -31,6 +31,36 @@ Annotations of other domains have no effect on Headstart.
 
 `
 
+const observing = "## Try a template on real traffic\n" + `
+A template that fits no request prefetches nothing, and one that lacks something refuses requests. To see what a template does before it
+has any effect, begin with ` + "`observe`" + `:
+
+` + "```yaml" + `
+headstart.dev/mode: observe
+headstart.dev/input: s3://videos/{header.x-key}
+` + "```" + `
+
+- The function's requests take the same way as without Headstart. Istio's configuration of the function stays as it is, except for metadata that
+  the filter reads. No header is added, and no request is refused.
+- The gateway's filter tells the node's daemon what the template makes of each request, and does not wait for the answer.
+- The daemon fetches nothing. It counts the references, and whether the function may read them
+  ([` + "`headstart_observed_inputs_total`" + `](metrics.md)).
+- Headstart neither stops nor wakes the function's pods.
+
+` + "[`headstart advise --observed`](cli.md#headstart-advise)" + ` lists what templates have named on all nodes: the number of requests, of different
+references, and the latest references. Few different references in many requests mean that the cache of the nodes will help.
+Requests that are ` + "`incomplete`" + ` would be refused with ` + "`InputReferenceMalformed`" + `; those that are ` + "`refused`" + ` would fail with
+` + "`StoreNotAllowed`" + `.
+
+Once the references are the objects that the function reads, remove the annotation, or write ` + "`active`" + `. Each change of the mode
+changes the cluster of the function in gateways, so they open their connections to its instances again.
+
+Annotations of pods are separate: a Service's pods keep the [volumes](volumes.md), the [S3](s3.md) and the [connections](connections.md) that
+their own annotations ask for. A Knative Service has both in one object, and cannot have them together with ` + "`observe`" + `. On the
+[embedded platform](../operations/embedded.md) requests have no other way than Headstart's, so ` + "`headstart apply`" + ` refuses the mode.
+
+`
+
 const beforeJobs = `## Jobs
 
 A [job](jobs.md) has its annotations on its pod template: those of a Job, or of any pod of the RuntimeClass ` + "`headstart`" + `. These
@@ -113,6 +143,7 @@ var mistakes = []struct{ key, value string }{
 	{policy.KeyTriggerTries, "0"},
 	{policy.KeyCallers, "media, web"},
 	{policy.KeyRouting, "nearest"},
+	{policy.KeyMode, "observe"},
 	{policy.KeyVolumes, "models=s3://videos/llama/"},
 	{policy.KeyConnections, "orders"},
 }
@@ -129,7 +160,7 @@ func Page() string {
 	for _, a := range all {
 		fmt.Fprintf(&b, "**`%s`** %s\n\n", a.Key, a.Meaning)
 	}
-	b.WriteString(beforeJobs)
+	b.WriteString(observing + beforeJobs)
 	for _, a := range policy.Annotations(policy.Jobs) {
 		kind := kinds[a.Kind]
 		if a.Literal {

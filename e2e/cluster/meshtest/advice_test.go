@@ -202,7 +202,7 @@ func TestAdviceComesTrue(t *testing.T) {
 			}
 		}
 		gained := g.IdleReplicaSeconds > worth*g.StartSeconds
-		t.Logf("%-14s said: %v, replicas away for %.0f s, %d cold, overlapped %.1f s; came: %.0f s, %.0f cold for %.1f s, %.1f s saved",
+		t.Logf("%-14s said: %v, replicas away for %.0f s, %.1f cold, overlapped %.1f s; came: %.0f s, %.0f cold for %.1f s, %.1f s saved",
 			u.name, s.Annotations, s.IdleReplicaSeconds, s.ColdStarts, s.OverlappedSeconds, g.IdleReplicaSeconds, g.ColdStarts, g.StartSeconds, g.SavedSeconds)
 		if got := len(s.Annotations) > 0; got != u.gains || got != gained {
 			t.Errorf("%s: an advice: %v; it gains: %v", u.name, got, gained)

@@ -36,6 +36,7 @@ import (
 	"github.com/headstart-mesh/headstart/shim/objects/site"
 	"github.com/headstart-mesh/headstart/shim/objects/source"
 	"github.com/headstart-mesh/headstart/shim/objects/tree"
+	"github.com/headstart-mesh/headstart/shim/observed"
 	"github.com/headstart-mesh/headstart/shim/peers"
 	"github.com/headstart-mesh/headstart/shim/probe"
 	"github.com/headstart-mesh/headstart/shim/processors"
@@ -189,7 +190,8 @@ func run(ctx context.Context, c config) (err error) {
 	workflows = workflow.New(workflow.Config{Find: functions.Find, Outside: connected.Outside, Store: connected.State, Busy: load.Busy, Event: up.Event,
 		Metrics: workflow.NewMetrics(registry)})
 	defer workflows.Close()
-	curated := curator.New(fetches, versions, s3.Learned, workflows.Records, log)
+	watched := observed.New()
+	curated := curator.New(fetches, versions, s3.Learned, workflows.Records, watched.List, log)
 	defer curated.Close()
 	jobs := job.New(job.Config{Objects: fetches, Deliveries: sockets, Log: log})
 	defer jobs.Close()
@@ -210,7 +212,7 @@ func run(ctx context.Context, c config) (err error) {
 	defer handOver.CloseIdleConnections()
 	requests := ingress.New(ingress.Config{Node: me.name, Functions: functions, ControlPlane: up,
 		Instances: platform.sandboxes, Objects: fetches, Peers: handOver, Mesh: platform.mesh, Deliveries: sockets,
-		Foresee: s3.Foresee, Workflows: workflows, Busy: load.Busy,
+		Observed: watched, Allowed: allowed.Allowed, Foresee: s3.Foresee, Workflows: workflows, Busy: load.Busy,
 		Metrics: ingress.NewMetrics(registry), Log: log})
 	process := rand.Text() // no other daemon of the node has this name
 	var gone func(consumer string) bool
@@ -227,7 +229,7 @@ func run(ctx context.Context, c config) (err error) {
 
 	// What the control plane says goes to all of them.
 	joined := platform.join(node.Parts{Functions: functions, Stores: allowed, Destinations: connected, Workflows: workflows, Ingress: requests,
-		Relay: platform.relay, Triggers: triggers, Prober: prober, Peers: near, Curator: curated,
+		Observed: watched, Relay: platform.relay, Triggers: triggers, Prober: prober, Peers: near, Curator: curated,
 		Register: func() *nodeapi.Register { return c.register(process) }})
 
 	// The ways in: this node's gateway and its filter, the shims, the other nodes.

@@ -69,6 +69,23 @@ func TestAServiceBecomesAFunction(t *testing.T) {
 	}
 }
 
+// Of an observed function Headstart has the inputs' templates, and neither scales nor wakes its pods.
+func TestAnObservedFunctionIsNotScaled(t *testing.T) {
+	observed := map[string]string{policy.KeyMode: policy.ModeObserve, policy.KeyInput: "s3://videos/{header.x-key}"}
+	functions, problems := reader.Read("shop", with([]*object.Service{service("fire", observed)}, deployment("fire", "fire")))
+	if len(problems) != 0 || len(functions) != 1 {
+		t.Fatalf("functions %+v, problems %+v", functions, problems)
+	}
+	if f := functions[0]; f.ScalesToZero || f.Wakes || !f.Policy.Observe {
+		t.Errorf("%+v", f)
+	}
+	observed[policy.KeyScaleToZero] = "30s"
+	functions, problems = reader.Read("shop", with([]*object.Service{service("fire", observed)}, deployment("fire", "fire")))
+	if len(functions) != 0 || len(problems) != 1 || problems[0].Field != policy.KeyScaleToZero || !problems[0].Refused {
+		t.Errorf("with an idle window: functions %+v, problems %+v", functions, problems)
+	}
+}
+
 func TestWhatIsRefused(t *testing.T) {
 	external := service("fire", idle)
 	external.External = true
