@@ -29,6 +29,8 @@ type service struct {
 	replicas        int
 	// function: it has annotations of Headstart's; an input among them, unless withoutInput.
 	function, withoutInput bool
+	// observed: its input is only named.
+	observed bool
 	// gateways are Gateway objects, namespace/name. Empty: its namespace's.
 	gateways []string
 	// port is the Service's name for its port, and so its protocol. Empty: http.
@@ -45,6 +47,8 @@ func (s service) cluster() string {
 func (s service) manifest() string {
 	annotations := ""
 	switch {
+	case s.observed:
+		annotations = fmt.Sprintf(`{headstart.dev/mode: observe, headstart.dev/input: %q, headstart.dev/store: footage}`, testbed.Input)
 	case s.withoutInput:
 		annotations = "{headstart.dev/scale-to-zero: 10m}"
 	case s.function:
