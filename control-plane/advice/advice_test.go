@@ -13,6 +13,7 @@ import (
 // sampled are how many of the requests end in each step; ends are in order.
 func sampled(ends []time.Duration, length, step time.Duration) []float64 {
 	counts := make([]float64, length/step+1)
+	counts[0] = math.NaN()
 	for _, end := range ends {
 		counts[int((end+step-1)/step)]++
 	}
@@ -64,6 +65,39 @@ func TestOfPausesOfTheNight(t *testing.T) {
 	got := Of(Use{Requests: sampled(busy, 24*time.Hour, time.Minute), Step: time.Minute, Replicas: 1, Start: time.Second}, 100)
 	if math.Abs(got.Idle.Hours()-8) > 0.05 || math.Abs(got.Cold-1) > 1e-6 || got.Waited.Round(time.Millisecond) != time.Second {
 		t.Error(got)
+	}
+}
+
+// What nobody looked at is no pause, neither in the middle nor before there was anything.
+func TestOfWhatIsNotKnown(t *testing.T) {
+	const day, step = 24 * time.Hour, time.Minute
+	busy := sampled(every(10*time.Second, day), day, step)
+	for i := 300; i < 600; i++ {
+		busy[i] = math.NaN()
+	}
+	if got := Of(Use{Requests: busy, Step: step, Replicas: 2, Start: time.Second}, 100); got.Window != 0 {
+		t.Errorf("busy as long as it is known: %+v", got)
+	}
+	hourly := sampled(every(time.Hour, day), day, step)
+	for i := range 720 {
+		hourly[i] = math.NaN()
+	}
+	if got := Of(Use{Requests: hourly, Step: step, Replicas: 1, Start: time.Second}, 100); got.Idle < 11*time.Hour || got.Idle > 12*time.Hour || math.Round(got.Cold) != 12 {
+		t.Errorf("half a day is known: %+v", got)
+	}
+}
+
+// Many that come while an instance starts wait, too.
+func TestOfManyThatWait(t *testing.T) {
+	var ends []time.Duration
+	for at := time.Hour; at < 24*time.Hour; at += time.Hour {
+		for i := range 60 { // one each second
+			ends = append(ends, at+time.Duration(i)*time.Second)
+		}
+	}
+	u := Use{Requests: sampled(ends, 24*time.Hour, time.Minute), Step: time.Minute, Replicas: 1, Start: 10 * time.Second}
+	if each := Of(u, 1).Waited.Seconds() / 23; math.Abs(each-60) > 6 { // 10 + 9 + 8 ...
+		t.Errorf("with each start clients wait for %v s", each)
 	}
 }
 

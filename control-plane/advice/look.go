@@ -3,39 +3,28 @@ package advice
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
+	"maps"
+	"math"
 	"slices"
+	"strings"
 	"time"
 
-	appsv1 "k8s.io/api/apps/v1"
-	autoscalingv2 "k8s.io/api/autoscaling/v2"
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/headstart-mesh/headstart/control-plane/check/objects"
 	"github.com/headstart-mesh/headstart/control-plane/history"
 	"github.com/headstart-mesh/headstart/control-plane/platform/kube/object"
 	"github.com/headstart-mesh/headstart/control-plane/policy"
+	"github.com/headstart-mesh/headstart/filters/filterapi"
 )
 
 const (
-	// kedaCooldown is KEDA's default of cooldownPeriod.
-	kedaCooldown = 5 * time.Minute
-	// servicesMost bounds what one question takes from Prometheus: 100 MB.
+	// cooldown is after what another autoscaler scales to zero if it does not say so: KEDA's default of cooldownPeriod.
+	cooldown = 5 * time.Minute
+	// servicesMost bounds what one question takes from Prometheus: some 100 MB.
 	servicesMost = 500
 )
-
-// knativeOwned is the label of what Knative makes of its Services.
-const knativeOwned = "serving.knative.dev/service"
-
-// History is what has been kept of the mesh's metrics.
-type History interface {
-	Range(ctx context.Context, expr string, w history.Window) ([]history.Series, error)
-}
 
 // Asked is what is to be advised on.
 type Asked struct {
@@ -44,7 +33,7 @@ type Asked struct {
 	Window    history.Window
 	// Bandwidth is with how many bytes per second clients send.
 	Bandwidth float64
-	// Worth is how much longer than a client waits a replica has to be away for that.
+	// Worth is how many seconds of a replica one second is worth that a client waits.
 	Worth float64
 }
 
@@ -60,8 +49,10 @@ type Service struct {
 	BodyBytes    float64 `json:"bodyBytes"`
 	// Annotations are those to set, none if the service stays as it is.
 	Annotations map[string]string `json:"annotations,omitempty"`
-	// IdleReplicaSeconds would be saved, ColdStarts requests wait WaitedSeconds in all, and OverlappedSeconds less than if the body
-	// came after the start.
+	// With are other Services of the same workload, which need the same idle window. What is gained is told with the first.
+	With []string `json:"with,omitempty"`
+	// Replicas would be away for IdleReplicaSeconds in all. For ColdStarts starts requests wait WaitedSeconds in all, and
+	// OverlappedSeconds less than if their bodies came after the start.
 	IdleReplicaSeconds float64 `json:"idleReplicaSeconds"`
 	ColdStarts         float64 `json:"coldStarts"`
 	WaitedSeconds      float64 `json:"waitedSeconds"`
@@ -70,38 +61,34 @@ type Service struct {
 	Reason string `json:"reason,omitempty"`
 }
 
-// sums of Istio's standard metrics, by service and by who has counted: a request is counted by both of its ends, if both are in
-// the mesh.
-const (
-	requestsOf  = `sum by (destination_service_namespace, destination_service_name, reporter) (istio_requests_total%s)`
-	bytesOf     = `sum by (destination_service_namespace, destination_service_name, reporter) (istio_request_bytes_sum%s)`
-	durationsOf = `sum by (destination_service_namespace, destination_service_name, reporter) (istio_request_duration_milliseconds_sum%s)`
-)
-
-type key struct{ namespace, name string }
-
-// used is what those who count say of a service.
-type used struct {
-	requests        []float64
-	total           float64
-	bytes, duration float64 // of all requests; ms
-}
-
 // Look advises on the services that the mesh has counted requests of. Those that would gain most come first.
 func Look(ctx context.Context, r *objects.Reader, h History, a Asked) ([]Service, error) {
-	uses, err := read(ctx, h, a)
-	if err != nil {
-		return nil, err
-	}
 	c, err := gather(ctx, r, a.Namespace)
 	if err != nil {
 		return nil, err
 	}
+	if len(c.services) > servicesMost {
+		return nil, fmt.Errorf("there are %d Services, more than the %d that are advised on at once: name a namespace by -n", len(c.services), servicesMost)
+	}
+	uses, err := read(ctx, h, a.Namespace)
+	if err != nil {
+		return nil, err
+	}
 	services := []Service{}
-	for k, u := range uses {
-		if s, ok := c.services[k]; ok {
-			services = append(services, c.advise(s, u, a))
+	together := map[*object.Workload][]corev1.Service{}
+	for _, k := range slices.SortedFunc(maps.Keys(uses), func(a, b key) int { return cmp.Or(cmp.Compare(a.namespace, b.namespace), cmp.Compare(a.name, b.name)) }) {
+		s, ok := c.services[k]
+		if !ok {
+			continue
 		}
+		if w, reason := c.workload(s); w != nil {
+			together[w] = append(together[w], s)
+		} else {
+			services = append(services, Service{Namespace: s.Namespace, Name: s.Name, Requests: uses[k].total, BodyBytes: uses[k].bytes / uses[k].total, Reason: reason})
+		}
+	}
+	for w, all := range together {
+		services = append(services, c.advise(w, all, uses, a)...)
 	}
 	slices.SortFunc(services, func(a, b Service) int {
 		return cmp.Or(cmp.Compare(b.IdleReplicaSeconds, a.IdleReplicaSeconds), cmp.Compare(b.OverlappedSeconds, a.OverlappedSeconds),
@@ -110,194 +97,83 @@ func Look(ctx context.Context, r *objects.Reader, h History, a Asked) ([]Service
 	return services, nil
 }
 
-// read asks what the mesh has counted. Of those who count a service's requests it takes the one with the most.
-func read(ctx context.Context, h History, a Asked) (map[key]used, error) {
-	only := ""
-	if a.Namespace != "" {
-		only = fmt.Sprintf("{destination_service_namespace=%q}", a.Namespace)
-	}
-	type counter struct {
-		key
-		reporter string
-	}
-	counterOf := func(s history.Series) counter {
-		return counter{key{s.Labels["destination_service_namespace"], s.Labels["destination_service_name"]}, s.Labels["reporter"]}
-	}
-	all := map[counter]*used{}
-	requests, err := h.Range(ctx, fmt.Sprintf(requestsOf, only), a.Window)
-	if err != nil {
-		return nil, err
-	}
-	for _, s := range requests {
-		grown := history.Growth(s.Values)
-		all[counterOf(s)] = &used{requests: grown, total: history.Sum(grown)}
-	}
-	for expr, add := range map[string]func(u *used, grown float64){
-		bytesOf:     func(u *used, grown float64) { u.bytes = grown },
-		durationsOf: func(u *used, grown float64) { u.duration = grown },
-	} {
-		series, err := h.Range(ctx, fmt.Sprintf(expr, only), a.Window)
-		if err != nil {
-			return nil, err
-		}
-		for _, s := range series {
-			if u := all[counterOf(s)]; u != nil {
-				add(u, history.Sum(history.Growth(s.Values)))
-			}
-		}
-	}
-	most := map[key]used{}
-	for c, u := range all {
-		if best, ok := most[c.key]; !ok || u.total > best.total {
-			most[c.key] = *u
-		}
-	}
-	if len(most) > servicesMost {
-		return nil, fmt.Errorf("the mesh has counted requests of %d services, more than the %d that are advised on at once: name one namespace by -n",
-			len(most), servicesMost)
-	}
-	return most, nil
-}
-
-// cluster is what the API server says.
-type cluster struct {
-	services  map[key]corev1.Service
-	workloads map[string][]*object.Workload // by namespace
-	scalers   map[string][]*object.Scaler
-	pods      map[string][]corev1.Pod
-}
-
-func gather(ctx context.Context, r *objects.Reader, namespace string) (*cluster, error) {
-	c := &cluster{services: map[key]corev1.Service{}, workloads: map[string][]*object.Workload{}, scalers: map[string][]*object.Scaler{}, pods: map[string][]corev1.Pod{}}
-	services, err := objects.List[corev1.Service](ctx, r, objects.Services, namespace, "!"+knativeOwned)
-	if err != nil {
-		return nil, err
-	}
+// advise is on the services of one workload, which is idle when all of them are.
+func (c *cluster) advise(w *object.Workload, services []corev1.Service, uses map[key]used, a Asked) []Service {
+	all := used{requests: make([]float64, a.Window.Points())}
+	out := []Service{}
 	for _, s := range services {
-		c.services[key{s.Namespace, s.Name}] = s
-	}
-	pods, err := objects.List[corev1.Pod](ctx, r, objects.Pods, namespace, "")
-	if err != nil {
-		return nil, err
-	}
-	for _, p := range pods {
-		c.pods[p.Namespace] = append(c.pods[p.Namespace], p)
-	}
-	return c, errors.Join(
-		into(ctx, r, namespace, objects.Deployments, func(d *appsv1.Deployment) (*object.Workload, error) { return object.WorkloadOf(d) }, c.workloads),
-		into(ctx, r, namespace, objects.StatefulSets, func(s *appsv1.StatefulSet) (*object.Workload, error) { return object.WorkloadOf(s) }, c.workloads),
-		into(ctx, r, namespace, objects.Autoscalers,
-			func(h *autoscalingv2.HorizontalPodAutoscaler) (*object.Scaler, error) { return object.ScalerOf(h) }, c.scalers),
-		into(ctx, r, namespace, objects.ScaledObjects, func(u *unstructured.Unstructured) (*object.Scaler, error) { return object.ScalerOf(u) }, c.scalers))
-}
-
-// into lists a kind by namespace, if the API server knows it.
-func into[T any, O metav1.Object](ctx context.Context, r *objects.Reader, namespace string, gvr schema.GroupVersionResource, of func(*T) (O, error), to map[string][]O) error {
-	served, err := r.Serves(ctx, gvr)
-	if err != nil || !served {
-		return err
-	}
-	all, err := objects.List[T](ctx, r, gvr, namespace, "")
-	for i := range all {
-		o, err := of(&all[i])
-		if err != nil {
-			return err
+		u := uses[key{s.Namespace, s.Name}]
+		for i := range all.requests {
+			all.requests[i] += u.requests[i]
 		}
-		to[o.GetNamespace()] = append(to[o.GetNamespace()], o)
+		all.total, all.bytes, all.duration = all.total+u.total, all.bytes+u.bytes, all.duration+u.duration
+		out = append(out, Service{Namespace: s.Namespace, Name: s.Name, Requests: u.total, Replicas: int(w.Replicas), BodyBytes: u.bytes / u.total})
 	}
-	return err
-}
-
-// advise is on one service.
-func (c *cluster) advise(s corev1.Service, u used, a Asked) Service {
-	out := Service{Namespace: s.Namespace, Name: s.Name, Requests: u.total}
-	if u.total > 0 {
-		out.BodyBytes = u.bytes / u.total
+	for i := range min(a.Window.Index(w.CreationTimestamp.Time), len(all.requests)) {
+		all.requests[i] = math.NaN() // there was nothing to be idle
 	}
-	w, reason := c.workload(s)
-	if out.Reason = reason; w == nil {
-		return out
+	start, seen := Start(c.podsOf(services[0]))
+	use := Use{Requests: all.requests, Step: a.Window.Step, Start: start, Replicas: int(w.Replicas), Duration: time.Duration(all.duration / all.total * float64(time.Millisecond))}
+	use.Upload = min(use.Duration, time.Duration(all.bytes/all.total/a.Bandwidth*float64(time.Second)))
+	reason := ""
+	scaler := c.scaler(w)
+	switch {
+	case scaler == nil:
+	case scaler.Least == 0:
+		use.Anothers = cmp.Or(scaler.Cooldown, cooldown)
+	case scaler.Kind == object.ScaledObject:
+		reason = fmt.Sprintf("ScaledObject %s keeps %d: let it scale to zero by minReplicaCount: 0", scaler.Name, scaler.Least)
+	default:
+		use.Replicas = min(use.Replicas, int(scaler.Least))
 	}
-	start, known := Start(c.podsOf(s))
-	out.Replicas, out.StartSeconds = int(w.Replicas), start.Seconds()
-	use := Use{Requests: u.requests, Step: a.Window.Step, Start: start, Replicas: int(w.Replicas)}
-	if u.total > 0 {
-		use.Duration = time.Duration(u.duration / u.total * float64(time.Millisecond))
-		use.Upload = min(use.Duration, time.Duration(out.BodyBytes/a.Bandwidth*float64(time.Second)))
+	switch {
+	case reason != "":
+	case use.known() < trusted*max(windows[0], use.Step):
+		reason = "too little is known of it yet: ask again later, or with a longer --since"
+	case w.Replicas == 0 && !seen:
+		reason = "it is at zero now: ask again while a pod is ready"
+	case !seen:
+		reason = "no pod tells how long it takes to start: all have been restarted, or none is ready"
 	}
-	by := ""
-	for _, scaler := range c.scalers[s.Namespace] {
-		if scaler.TargetKind != w.Kind || scaler.TargetName != w.Name {
+	for i := range out {
+		if out[i].Reason = reason; reason != "" {
 			continue
 		}
-		if use.Replicas = min(use.Replicas, int(scaler.Least)); scaler.Least == 0 {
-			use.Anothers, by = kedaCooldown, scaler.Kind+" "+scaler.Name
+		g := Of(use, a.Worth)
+		out[i].StartSeconds = start.Seconds()
+		out[i].Annotations, out[i].Reason = proposed(services[i], g, scaler)
+		for _, other := range services {
+			if other.Name != services[i].Name {
+				out[i].With = append(out[i].With, other.Name)
+			}
 		}
-	}
-	switch {
-	case u.total == 0:
-		out.Reason = "the mesh has counted no request"
-		return out
-	case !known:
-		out.Reason = "no pod tells how long it takes to start: all have been restarted, or none is ready"
-		return out
-	}
-	g := Of(use, a.Worth)
-	out.IdleReplicaSeconds, out.ColdStarts, out.WaitedSeconds, out.OverlappedSeconds = g.Idle.Seconds(), g.Cold, g.Waited.Seconds(), g.Overlapped.Seconds()
-	set := map[string]string{}
-	if g.Window > 0 {
-		set[policy.KeyScaleToZero] = text(g.Window)
-	}
-	if g.Overlapped > 0 {
-		set[policy.KeyInput] = policy.InputBody
-	}
-	switch {
-	case len(set) > 0:
-		out.Annotations = set
-	case by != "":
-		out.Reason = by + " scales it to zero, and its requests have no bodies to speak of: an input of a store would help"
-	default:
-		out.Reason = "its pauses are too short for what a start costs"
+		if i == 0 {
+			out[i].IdleReplicaSeconds, out[i].ColdStarts, out[i].WaitedSeconds, out[i].OverlappedSeconds = g.Idle.Seconds(), g.Cold, g.Waited.Seconds(), g.Overlapped.Seconds()
+		}
 	}
 	return out
 }
 
-// workload is the one that has the service's pods, or why it is none that Headstart scales.
-func (c *cluster) workload(s corev1.Service) (*object.Workload, string) {
-	if len(s.Spec.Selector) == 0 {
-		return nil, "the Service has no selector"
+// proposed are the annotations to set for a gain, or why there are none. What is set already stays.
+func proposed(s corev1.Service, g Gain, scaler *object.Scaler) (set map[string]string, reason string) {
+	isInput := func(key string) bool {
+		return key == policy.KeyInput || strings.HasPrefix(key, filterapi.AnnotationNamed)
 	}
-	var found []*object.Workload
-	for _, w := range c.workloads[s.Namespace] {
-		if labels.SelectorFromSet(s.Spec.Selector).Matches(labels.Set(w.Labels)) {
-			found = append(found, w)
-		}
+	inputs := slices.ContainsFunc(slices.Collect(maps.Keys(s.Annotations)), isInput)
+	set = map[string]string{}
+	if g.Window > 0 && s.Annotations[policy.KeyScaleToZero] == "" {
+		set[policy.KeyScaleToZero] = text(g.Window)
 	}
-	switch len(found) {
-	case 0:
-		return nil, "no Deployment or StatefulSet has its pods"
-	case 1:
-		return found[0], ""
+	if g.Overlapped > 0 && !inputs {
+		set[policy.KeyInput] = policy.InputBody
 	}
-	return nil, fmt.Sprintf("%d workloads have its pods, and Headstart scales one", len(found))
-}
-
-func (c *cluster) podsOf(s corev1.Service) (pods []corev1.Pod) {
-	for _, p := range c.pods[s.Namespace] {
-		if labels.SelectorFromSet(s.Spec.Selector).Matches(labels.Set(p.Labels)) {
-			pods = append(pods, p)
-		}
-	}
-	return pods
-}
-
-// text is a window as people write it.
-func text(d time.Duration) string {
 	switch {
-	case d%time.Hour == 0:
-		return fmt.Sprintf("%dh", d/time.Hour)
-	case d%time.Minute == 0:
-		return fmt.Sprintf("%dm", d/time.Minute)
+	case len(set) > 0:
+		return set, ""
+	case inputs || s.Annotations[policy.KeyScaleToZero] != "":
+		return nil, "it has its annotations: headstart report tells what it gains"
+	case scaler != nil && scaler.Least == 0:
+		return nil, fmt.Sprintf("%s %s scales it to zero, and its requests have no bodies to speak of: an input from a store would help", scaler.Kind, scaler.Name)
 	}
-	return fmt.Sprintf("%ds", d/time.Second)
+	return nil, "its pauses are too short for what a start costs"
 }

@@ -3,9 +3,9 @@ package advice
 import (
 	"cmp"
 	"context"
-	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/headstart-mesh/headstart/control-plane/history"
 )
@@ -15,8 +15,8 @@ type Gained struct {
 	Function string `json:"function"`
 	// IdleReplicaSeconds is for how long replicas were away because nobody asked for them.
 	IdleReplicaSeconds float64 `json:"idleReplicaSeconds"`
-	// ColdStarts requests waited for a start, StartSeconds in all. Their inputs took InputSeconds, of which SavedSeconds were
-	// beside the start.
+	// ColdStarts requests waited for a start, StartSeconds in all. Inputs that were there by then had taken InputSeconds. For
+	// SavedSeconds inputs came while the function started.
 	ColdStarts   float64 `json:"coldStarts"`
 	StartSeconds float64 `json:"startSeconds"`
 	InputSeconds float64 `json:"inputSeconds"`
@@ -29,8 +29,7 @@ func (g Gained) Plus(o Gained) Gained {
 		g.InputSeconds + o.InputSeconds, g.SavedSeconds + o.SavedSeconds}
 }
 
-// counted are the metrics that a report is made of, docs/reference/metrics.md, and what their growth adds to it. A label
-// function is the daemons', function_namespace and function_name are what the chart's PodMonitor makes of it.
+// counted are the metrics that a report is made of, docs/reference/metrics.md, and what their growth adds to it.
 var counted = []struct {
 	metric string
 	add    func(g *Gained, grown float64)
@@ -42,7 +41,7 @@ var counted = []struct {
 }
 
 // Report tells what functions have gained, those first that have gained most; of one namespace, unless that is empty.
-func Report(ctx context.Context, h History, w history.Window, namespace string) ([]Gained, error) {
+func Report(ctx context.Context, h History, step time.Duration, namespace string) ([]Gained, error) {
 	all := map[string]*Gained{}
 	of := func(s history.Series) *Gained {
 		name := s.Labels["function"]
@@ -55,24 +54,24 @@ func Report(ctx context.Context, h History, w history.Window, namespace string) 
 		return all[name]
 	}
 	for _, c := range counted {
-		series, err := h.Range(ctx, fmt.Sprintf("sum by (function) (%s)", c.metric), w)
+		series, err := h.Growth(ctx, c.metric, "function")
 		if err != nil {
 			return nil, err
 		}
 		for _, s := range series {
 			if g := of(s); g != nil {
-				c.add(g, history.Sum(history.Growth(s.Values)))
+				c.add(g, history.Sum(s.Values))
 			}
 		}
 	}
 	// Each control plane tells all of them, and one that starts may not know some for a moment.
-	series, err := h.Range(ctx, "max by (function) (headstart_withdrawn_replicas)", w)
+	series, err := h.Range(ctx, "max by (function) (headstart_withdrawn_replicas)")
 	if err != nil {
 		return nil, err
 	}
 	for _, s := range series {
 		if g := of(s); g != nil {
-			g.IdleReplicaSeconds += history.Sum(s.Values[1:]) * w.Step.Seconds()
+			g.IdleReplicaSeconds += history.Sum(s.Values[1:]) * step.Seconds()
 		}
 	}
 	functions := []Gained{}

@@ -5,15 +5,21 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+
+	"github.com/headstart-mesh/headstart/control-plane/policy"
 )
 
-// pullLeast is how long after its sandbox a pod's first container begins if an image is pulled in between. Pods say
-// seconds only, so less is no sign of it.
-const pullLeast = 2 * time.Second
+const (
+	// pullLeast is how long a container begins after the one before it if its image is pulled in between. Pods say
+	// seconds only, so less is no sign of it.
+	pullLeast = 2 * time.Second
+	// startLeast is what a start takes that is shorter than the seconds that pods say.
+	startLeast = 500 * time.Millisecond
+)
 
 // Start is how long pods took from their creation to their readiness, without the time that images took to come: a function
-// that comes back finds them on its node. Those that were restarted say nothing. The quarters that were fastest and
-// slowest are left out.
+// that comes back finds them on its node. It is the median. Pods that were restarted say nothing, nor do those that have lost
+// their readiness since: they are ready long after their containers have begun.
 func Start(pods []corev1.Pod) (start time.Duration, known bool) {
 	var all []time.Duration
 	for i := range pods {
@@ -25,12 +31,7 @@ func Start(pods []corev1.Pod) (start time.Duration, known bool) {
 		return 0, false
 	}
 	slices.Sort(all)
-	all = all[len(all)/4 : len(all)-len(all)/4]
-	var sum time.Duration
-	for _, took := range all {
-		sum += took
-	}
-	return sum / time.Duration(len(all)), true
+	return max(startLeast, (all[(len(all)-1)/2]+all[len(all)/2])/2), true
 }
 
 func startOf(p *corev1.Pod) (time.Duration, bool) {
@@ -40,30 +41,29 @@ func startOf(p *corev1.Pod) (time.Duration, bool) {
 			at[c.Type] = c.LastTransitionTime.Time
 		}
 	}
-	var first time.Time
-	for _, statuses := range [][]corev1.ContainerStatus{p.Status.InitContainerStatuses, p.Status.ContainerStatuses} {
-		for _, c := range statuses {
-			began := time.Time{}
-			switch {
-			case c.RestartCount > 0:
-				return 0, false
-			case c.State.Running != nil:
-				began = c.State.Running.StartedAt.Time
-			case c.State.Terminated != nil:
-				began = c.State.Terminated.StartedAt.Time
-			}
-			if first.IsZero() || began.Before(first) {
-				first = began
-			}
+	var pulled time.Duration
+	before := at[corev1.PodReadyToStartContainers]
+	for _, c := range slices.Concat(p.Status.InitContainerStatuses, p.Status.ContainerStatuses) { // which begin one after the other
+		var began, over time.Time
+		switch {
+		case c.RestartCount > 0:
+			return 0, false
+		case c.State.Running != nil:
+			began = c.State.Running.StartedAt.Time
+			over = began
+		case c.State.Terminated != nil:
+			began, over = c.State.Terminated.StartedAt.Time, c.State.Terminated.FinishedAt.Time
+		default:
+			continue
 		}
+		if gap := began.Sub(before); gap >= pullLeast && !before.IsZero() {
+			pulled += gap
+		}
+		before = over
 	}
-	ready, sandbox := at[corev1.PodReady], at[corev1.PodReadyToStartContainers]
-	if ready.IsZero() || p.CreationTimestamp.IsZero() || ready.Before(p.CreationTimestamp.Time) {
+	ready := at[corev1.PodReady]
+	if ready.IsZero() || p.CreationTimestamp.IsZero() || ready.Before(p.CreationTimestamp.Time) || ready.Sub(before) > policy.MaxReadyTimeout {
 		return 0, false
 	}
-	took := ready.Sub(p.CreationTimestamp.Time)
-	if pull := first.Sub(sandbox); !sandbox.IsZero() && pull >= pullLeast {
-		took -= pull
-	}
-	return max(0, took), true
+	return max(0, ready.Sub(p.CreationTimestamp.Time)-pulled), true
 }

@@ -133,11 +133,11 @@ func (m *Metrics) started(ctx context.Context, function string, came, ready time
 		}
 		coming = coming || i.Ended().IsZero()
 	}
-	switch {
-	case coming: // a body
-		ended = ready
-	case ended.After(began):
+	if ended.After(began) {
 		sample(ctx, m.cold.WithLabelValues(function, phaseInput), ended.Sub(began))
+	}
+	if coming { // a body
+		ended = ready
 	}
 	if both := overlap(came, ready, began, ended); both > 0 {
 		m.saved.WithLabelValues(function).Add(both.Seconds())

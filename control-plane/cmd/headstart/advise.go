@@ -1,8 +1,10 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"io"
+	"math"
 	"strings"
 	"time"
 
@@ -19,7 +21,10 @@ import (
 // bytesPerMegabit turns Mbit/s into bytes per second.
 const bytesPerMegabit = 1e6 / 8
 
-// past is what is looked at of the mesh's past.
+// sinceLeast is a few steps of what Prometheus keeps.
+const sinceLeast = 2 * time.Minute
+
+// past is what is looked at of a cluster's past.
 type past struct {
 	since  model.Duration
 	server string
@@ -29,20 +34,15 @@ func (p *past) flags(cmd *cobra.Command) {
 	p.since = model.Duration(7 * 24 * time.Hour)
 	cmd.Flags().Var(&p.since, "since", "how far to look back, such as 12h, 7d or 4w")
 	cmd.Flags().StringVar(&p.server, "prometheus", "istio-system/prometheus:9090",
-		"the Prometheus of the cluster: NAMESPACE/SERVICE:PORT, by way of the API server, or its URL")
+		"the cluster's Prometheus: NAMESPACE/SERVICE:PORT, by way of the API server, or its URL")
 }
 
-// open returns the server, and the part of the time that it has something of.
-func (p *past) open(cmd *cobra.Command, k *cluster) (*history.Server, history.Window, error) {
-	server, err := k.prometheus(p.server)
-	if err != nil {
-		return nil, history.Window{}, err
+// open returns what Prometheus knows of it.
+func (p *past) open(cmd *cobra.Command, k *cluster) (*history.Past, error) {
+	if time.Duration(p.since) < sinceLeast {
+		return nil, fmt.Errorf("--since: %s is too short: look back for %s at least", p.since, sinceLeast)
 	}
-	w, err := server.Known(cmd.Context(), history.Last(time.Duration(p.since), time.Now()))
-	if err != nil {
-		err = fmt.Errorf("--prometheus: %w", err)
-	}
-	return server, w, err
+	return k.prometheus(cmd.Context(), p.server, time.Duration(p.since))
 }
 
 func adviseCommand(c *cli) *cobra.Command {
@@ -83,38 +83,49 @@ store does not allow.`,
 				q.Verb = "observed"
 				return c.observed(cmd, q)
 			}
+			if q.Node != "" {
+				return errors.New("--node: services are not of a node: it goes with --learned or --observed")
+			}
+			if !(megabits > 0 && megabits < math.MaxInt32) || !(worth >= 0 && worth < math.MaxInt32) {
+				return errors.New("--client-bandwidth is more than 0 Mbit/s, and --worth at least 0 seconds")
+			}
 			config, err := c.cluster.config()
 			if err != nil {
-				return fmt.Errorf("services are of a cluster (what nodes have learned, here too, shows --learned): %w", err)
+				return fmt.Errorf("services are of a cluster (what nodes have learned or observed, here too, shows --learned or --observed): %w", err)
 			}
 			reader, err := objects.Connect(config)
 			if err != nil {
 				return fmt.Errorf("the kubeconfig: %w", err)
 			}
-			server, window, err := of.open(cmd, &c.cluster)
+			known, err := of.open(cmd, &c.cluster)
 			if err != nil {
 				return err
 			}
-			services, err := advice.Look(cmd.Context(), reader, server, advice.Asked{
-				Namespace: c.cluster.namespace, Window: window, Bandwidth: megabits * bytesPerMegabit, Worth: worth})
+			services, err := advice.Look(cmd.Context(), reader, known, advice.Asked{
+				Namespace: c.cluster.namespace, Window: known.Window, Bandwidth: megabits * bytesPerMegabit, Worth: worth})
 			if err != nil {
-				return c.cluster.mayLook(err)
+				return c.cluster.explainLook(config, err)
 			}
 			if c.output == jsonOutput {
 				return printJSON(cmd.OutOrStdout(), services)
 			}
-			return printServices(cmd.OutOrStdout(), services, window)
+			return printServices(cmd.OutOrStdout(), services, known.Window)
 		},
 	}
 	cmd.Flags().BoolVar(&learned, "learned", false, "show what nodes have learned of the objects that functions read by S3")
 	cmd.Flags().BoolVar(&observed, "observed", false, "show what the inputs of observed functions name")
-	cmd.MarkFlagsMutuallyExclusive("learned", "observed")
 	cmd.Flags().StringVar(&q.Node, "node", "", "with --learned or --observed, only this node (default: all)")
 	cmd.Flags().Float64Var(&megabits, "client-bandwidth", 100, "at how many Mbit/s clients send the bodies of requests")
-	cmd.Flags().Float64Var(&worth, "worth", 100, "how much longer than a client waits a replica has to be away for that")
+	cmd.Flags().Float64Var(&worth, "worth", 100, "how many seconds of a replica are worth one second that a client waits")
 	of.flags(cmd)
 	c.cluster.flags(cmd)
 	c.outputFlag(cmd)
+	for _, flag := range []string{"learned", "client-bandwidth", "worth", "since", "prometheus"} {
+		cmd.MarkFlagsMutuallyExclusive("observed", flag)
+		if flag != "learned" {
+			cmd.MarkFlagsMutuallyExclusive("learned", flag)
+		}
+	}
 	return cmd
 }
 
@@ -123,8 +134,11 @@ func printServices(out io.Writer, services []advice.Service, w history.Window) e
 	rows := [][]string{}
 	for _, s := range services {
 		start, body, saves, cold, overlapped, set := "", "", "", "", "", s.Reason
-		if s.StartSeconds > 0 {
+		switch {
+		case s.StartSeconds >= 1:
 			start = seconds(s.StartSeconds)
+		case s.StartSeconds > 0: // pods say whole seconds
+			start = "<1s"
 		}
 		if s.BodyBytes >= 1e4 { // less is headers
 			body = megabytes(int64(s.BodyBytes))
@@ -134,8 +148,10 @@ func printServices(out io.Writer, services []advice.Service, w history.Window) e
 			for _, name := range sortedKeys(s.Annotations) {
 				all = append(all, name+": "+s.Annotations[name])
 			}
-			set = strings.Join(all, ", ")
-			saves = fmt.Sprintf("%s of %s", hours(s.IdleReplicaSeconds), hours(float64(s.Replicas)*w.Length().Seconds()))
+			if set = strings.Join(all, ", "); len(s.With) > 0 {
+				set += "; with " + strings.Join(s.With, ", ")
+			}
+			saves = hours(s.IdleReplicaSeconds) + " of " + hours(float64(s.Replicas)*w.Length().Seconds())
 			if cold = figure(s.ColdStarts); s.WaitedSeconds > 0 {
 				cold += ", each " + seconds(s.WaitedSeconds/s.ColdStarts)
 			}
@@ -145,8 +161,8 @@ func printServices(out io.Writer, services []advice.Service, w history.Window) e
 		}
 		rows = append(rows, []string{s.Namespace + "/" + s.Name, figure(s.Requests), start, body, saves, cold, overlapped, set})
 	}
-	err := printTable(out, "The mesh has counted no request of a service that is here.", rows,
-		"SERVICE", "REQUESTS", "START", "BODY", "REPLICAS SAVED", "COLD REQUESTS", "OVERLAPPED", "ANNOTATIONS")
+	err := printTable(out, "The mesh has counted no request of a Service that is here: is the namespace right, does this Prometheus have istio_requests_total?", rows,
+		"SERVICE", "REQUESTS", "START", "BODY", "REPLICA-HOURS SAVED", "COLD STARTS", "OVERLAPPED", "ANNOTATIONS")
 	if err == nil {
 		_, err = fmt.Fprintf(out, "\nOf the last %s, by steps of %s.\n", model.Duration(w.Length().Round(time.Second)), model.Duration(w.Step))
 	}
@@ -156,4 +172,4 @@ func printServices(out io.Writer, services []advice.Service, w history.Window) e
 func seconds(s float64) string { return figure(s) + "s" }
 
 // hours are those of replicas.
-func hours(s float64) string { return figure(s/time.Hour.Seconds()) + "h" }
+func hours(s float64) string { return figure(s / time.Hour.Seconds()) }

@@ -124,7 +124,7 @@ func TestAdviceOfTenServices(t *testing.T) {
 		t.Errorf("%d of 10 are within 30 %%", near)
 	}
 	text, _, err := headstart(t, "", "advise", "-n", "shop", "--kubeconfig", config, "--prometheus", prometheus.String())
-	if err != nil || !strings.Contains(text, "headstart.dev/input: body, headstart.dev/scale-to-zero: 1m") || !strings.Contains(text, "Of the last 1w") {
+	if err != nil || !strings.Contains(text, "headstart.dev/input: body, headstart.dev/scale-to-zero: 2m") || !strings.Contains(text, "Of the last 1w") {
 		t.Errorf("%v\n%s", err, text)
 	}
 	t.Log("\n" + text)
@@ -164,7 +164,7 @@ func (k known) gain(t *testing.T, s advice.Service) (idle, saved float64) {
 func istioMetrics(all []known, from time.Time) string {
 	var up, requests, bytes, durations strings.Builder
 	for at := time.Duration(0); at <= week; at += asked {
-		fmt.Fprintf(&up, "up{job=\"pods\"} 1 %d\n", from.Add(at).Unix())
+		fmt.Fprintf(&up, "up{job=\"pods\",instance=\"gateway\"} 1 %d\n", from.Add(at).Unix())
 	}
 	for _, k := range all {
 		reporters := []string{"source"}
@@ -173,7 +173,7 @@ func istioMetrics(all []known, from time.Time) string {
 		}
 		for _, reporter := range reporters {
 			next := 0
-			labels := fmt.Sprintf(`{reporter=%q,destination_service_namespace="shop",destination_service_name=%q,response_code="200"}`, reporter, k.name)
+			labels := fmt.Sprintf(`{job="pods",instance="gateway",reporter=%q,destination_service_namespace="shop",destination_service_name=%q,response_code="200"}`, reporter, k.name)
 			for at := time.Duration(0); at <= week; at += asked {
 				for next < len(k.ends) && k.ends[next] <= at {
 					next++
@@ -206,7 +206,7 @@ func mergedObjects(all []known) map[string]string {
 		for i := range max(1, k.replicas) {
 			lists["/api/v1/namespaces/shop/pods"] = append(lists["/api/v1/namespaces/shop/pods"], fmt.Sprintf(
 				`{"apiVersion":"v1","kind":"Pod","metadata":{"name":"%s-%d","namespace":"shop","labels":{"app":%q},"creationTimestamp":%q},
-				"status":{"conditions":[{"type":"Ready","status":"True","lastTransitionTime":%q}]}}`,
+				"status":{"conditions":[{"type":"Ready","status":"True","lastTransitionTime":%q}],"containerStatuses":[{"name":"c","state":{"running":{"startedAt":%[4]q}}}]}}`,
 				k.name, i, k.name, created.Format(time.RFC3339), created.Add(k.start).Format(time.RFC3339)))
 		}
 		if k.scaler != "" {

@@ -47,7 +47,7 @@ func (k *cluster) flags(cmd *cobra.Command) {
 	f := cmd.Flags()
 	f.StringVar(&k.kubeconfig, "kubeconfig", "", "file with the cluster's address and your credentials (default: $KUBECONFIG, or ~/.kube/config)")
 	f.StringVar(&k.context, "context", "", "context of the kubeconfig (default: its current one)")
-	f.StringVarP(&k.namespace, "namespace", "n", "", "only the functions of this namespace (default: all)")
+	f.StringVarP(&k.namespace, "namespace", "n", "", "only this namespace (default: all)")
 	f.StringVar(&k.system, "headstart-namespace", "headstart-system", "namespace that Headstart is installed in")
 }
 

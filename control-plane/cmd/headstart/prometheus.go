@@ -1,12 +1,13 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net/http"
-	"net/url"
 	"regexp"
 	"strings"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/client-go/rest"
@@ -14,41 +15,44 @@ import (
 	"github.com/headstart-mesh/headstart/control-plane/history"
 )
 
-// service is a Service of the cluster with one of its ports, as --prometheus names it.
-var service = regexp.MustCompile(`^([a-z0-9-]+)/([a-z0-9-]+):([a-z0-9-]+)$`)
+// serviceAddress is a port of a Service of the cluster, as --prometheus names it: namespace, https: if it serves TLS, name, port,
+// and a path before that of Prometheus' API.
+var serviceAddress = regexp.MustCompile(`^([a-z0-9-]+)/((?:https:)?[a-z0-9-]+:[a-z0-9-]+)((?:/[A-Za-z0-9_-]+)*)/?$`)
 
-// prometheus returns the server by its URL, or by the name of its Service, which the API server leads to.
-func (k *cluster) prometheus(name string) (*history.Server, error) {
-	if strings.HasPrefix(name, "http://") || strings.HasPrefix(name, "https://") {
-		u, err := url.Parse(name)
-		if err != nil {
-			return nil, fmt.Errorf("--prometheus: %w", err)
+// prometheus returns the past that a server knows, by the server's URL or by its Service, which the API server leads to.
+func (k *cluster) prometheus(ctx context.Context, name string, since time.Duration) (*history.Past, error) {
+	address, transport := name, http.DefaultTransport
+	if !strings.HasPrefix(name, "http://") && !strings.HasPrefix(name, "https://") {
+		parts := serviceAddress.FindStringSubmatch(name)
+		if parts == nil {
+			return nil, fmt.Errorf("--prometheus: %q is neither a URL nor a Service: write it like istio-system/prometheus:9090, "+
+				"monitoring/https:prometheus:web or http://127.0.0.1:9090", name)
 		}
-		return history.New(u.String(), http.DefaultTransport)
+		config, err := k.config()
+		if err != nil {
+			return nil, err
+		}
+		if transport, err = rest.TransportFor(config); err != nil {
+			return nil, fmt.Errorf("the kubeconfig: %w", err)
+		}
+		base, _, err := rest.DefaultServerUrlFor(config)
+		if err != nil {
+			return nil, fmt.Errorf("the kubeconfig: %w", err)
+		}
+		address = base.JoinPath("api", "v1", "namespaces", parts[1], "services", parts[2], "proxy", parts[3]).String()
 	}
-	parts := service.FindStringSubmatch(name)
-	if parts == nil {
-		return nil, fmt.Errorf("--prometheus: %q is neither a URL nor a Service: write it like istio-system/prometheus:9090 or http://127.0.0.1:9090", name)
-	}
-	config, err := k.config()
+	past, err := history.Open(ctx, address, transport, since, time.Now())
 	if err != nil {
-		return nil, err
+		err = fmt.Errorf("--prometheus: %w", err)
 	}
-	transport, err := rest.TransportFor(config)
-	if err != nil {
-		return nil, fmt.Errorf("the kubeconfig: %w", err)
-	}
-	base, _, err := rest.DefaultServerUrlFor(config)
-	if err != nil {
-		return nil, fmt.Errorf("the kubeconfig: %w", err)
-	}
-	return history.New(base.JoinPath("api", "v1", "namespaces", parts[1], "services", parts[2]+":"+parts[3], "proxy").String(), transport)
+	return past, err
 }
 
-// mayLook says which rights an advice needs.
-func (k *cluster) mayLook(err error) error {
+// explainLook says what an advice needs of an API server that refuses it.
+func (k *cluster) explainLook(config *rest.Config, err error) error {
 	if apierrors.IsForbidden(err) {
-		return errors.Join(err, errors.New("you need list of services, pods, deployments, statefulsets and horizontalpodautoscalers; name a namespace by -n if you have it in one"))
+		return errors.Join(err, errors.New("you need list of services, pods, deployments, statefulsets, horizontalpodautoscalers and, if KEDA is there, "+
+			"scaledobjects: if you may list them in one namespace only, name it by -n"))
 	}
-	return err
+	return k.explain(config, err)
 }

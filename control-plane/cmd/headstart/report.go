@@ -27,18 +27,18 @@ replicas that were away while nobody asked for them, and time for which inputs w
 their way while functions started, which requests would have waited longer without.`,
 		Example: "  headstart report --since 7d\n  headstart report -n shop -o json",
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			server, window, err := of.open(cmd, &c.cluster)
+			known, err := of.open(cmd, &c.cluster)
 			if err != nil {
 				return err
 			}
-			functions, err := advice.Report(cmd.Context(), server, window, c.cluster.namespace)
+			functions, err := advice.Report(cmd.Context(), known, known.Window.Step, c.cluster.namespace)
 			if err != nil {
 				return err
 			}
 			if c.output == jsonOutput {
-				return printJSON(cmd.OutOrStdout(), report{window.From, functions})
+				return printJSON(cmd.OutOrStdout(), report{known.Window.From, functions})
 			}
-			return printReport(cmd.OutOrStdout(), functions, window)
+			return printReport(cmd.OutOrStdout(), functions, known.Window)
 		},
 	}
 	of.flags(cmd)
@@ -61,7 +61,7 @@ func printReport(out io.Writer, functions []advice.Gained, w history.Window) err
 		row("all", all)
 	}
 	err := printTable(out, "Prometheus has none of Headstart's metrics: docs/operations/advice.md says how it comes by them.", rows,
-		"FUNCTION", "REPLICAS SAVED", "COLD REQUESTS", "STARTED FOR", "INPUTS CAME FOR", "SAVED")
+		"FUNCTION", "REPLICA-HOURS SAVED", "COLD REQUESTS", "STARTED FOR", "INPUTS CAME FOR", "SAVED")
 	if err == nil {
 		_, err = fmt.Fprintf(out, "\nOf the last %s.\n", model.Duration(w.Length().Round(time.Second)))
 	}

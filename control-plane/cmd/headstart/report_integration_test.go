@@ -27,7 +27,9 @@ func TestReport(t *testing.T) {
 		fmt.Fprintf(text[name], "%s{%s} %v %d\n", name, labels, value, now.Add(time.Duration(-ago)*time.Minute).Unix())
 	}
 	for _, pod := range []string{"a", "b"} {
-		of := func(labels string) string { return strings.Trim(fmt.Sprintf("pod=%q,", pod)+labels, ",") }
+		of := func(labels string) string {
+			return strings.Trim(fmt.Sprintf("job=\"headstart\",instance=%q,", pod)+labels, ",")
+		}
 		for ago := 120; ago >= 0; ago-- {
 			sample("up", of(""), ago, 1)
 			away := 0.0

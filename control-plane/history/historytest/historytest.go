@@ -23,8 +23,8 @@ const (
 )
 
 // Start returns the address of a server with the samples, which are in the format of OpenMetrics with timestamps. It ends with
-// the test.
-func Start(t testing.TB, samples string) (address string) {
+// the test. Flags are further ones of the server.
+func Start(t testing.TB, samples string, flags ...string) (address string) {
 	t.Helper()
 	dir := t.TempDir()
 	data := filepath.Join(dir, "data")
@@ -32,7 +32,7 @@ func Start(t testing.TB, samples string) (address string) {
 		write(t, filepath.Join(dir, "samples"), strings.TrimSuffix(samples, "# EOF\n")+"# EOF\n"), data).CombinedOutput(); err != nil {
 		t.Fatalf("promtool (make setup installs it): %v\n%s", err, out)
 	}
-	return serve(t, "127.0.0.1", data, "{}\n")
+	return serve(t, "127.0.0.1", data, "{}\n", flags...)
 }
 
 // Scrape returns the address of a server that asks for metrics by the configuration, and listens on the address of a host.
@@ -49,12 +49,12 @@ func write(t testing.TB, file, text string) string {
 	return file
 }
 
-func serve(t testing.TB, host, data, config string) string {
+func serve(t testing.TB, host, data, config string, flags ...string) string {
 	t.Helper()
 	address := fmt.Sprintf("%s:%d", host, porttest.Free(t))
 	var log bytes.Buffer
-	server := exec.CommandContext(t.Context(), "prometheus", "--config.file", write(t, filepath.Join(t.TempDir(), "config.yaml"), config),
-		"--storage.tsdb.path", data, "--storage.tsdb.retention.time", "400d", "--web.listen-address", address, "--log.level", "warn")
+	server := exec.CommandContext(t.Context(), "prometheus", append(flags, "--config.file", write(t, filepath.Join(t.TempDir(), "config.yaml"), config),
+		"--storage.tsdb.path", data, "--storage.tsdb.retention.time", "400d", "--web.listen-address", address, "--log.level", "warn")...)
 	server.Stdout, server.Stderr = &log, &log
 	server.Cancel = func() error { return server.Process.Signal(syscall.SIGTERM) }
 	if err := server.Start(); err != nil {

@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"math"
+	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	autoscalingv2 "k8s.io/api/autoscaling/v2"
@@ -111,6 +112,8 @@ type Scaler struct {
 	TargetKind, TargetName string
 	// Least is how few replicas it leaves. With 0 it scales to zero itself.
 	Least int32
+	// Cooldown is how long after the last request it does so, if it says so; 0: it does not.
+	Cooldown time.Duration
 }
 
 // ScalerOf reads an *autoscalingv2.HorizontalPodAutoscaler or a ScaledObject.
@@ -130,6 +133,7 @@ func ScalerOf(o any) (*Scaler, error) {
 		if _, idle, _ := unstructured.NestedFieldNoCopy(s.Object, "spec", "idleReplicaCount"); idle {
 			kept.Least = count(s, "spec", "idleReplicaCount")
 		}
+		kept.Cooldown = time.Duration(count(s, "spec", "cooldownPeriod")) * time.Second
 		return kept, nil
 	}
 	return nil, otherKind(o, "HorizontalPodAutoscaler or ScaledObject")
