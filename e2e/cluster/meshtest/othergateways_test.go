@@ -18,7 +18,7 @@ import (
 func module(t *testing.T, path string) string {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), "go", "list", "-m", "-f", "{{.Dir}}", path)
-	cmd.Dir = in.Source("e2e/cluster/tools/istio")
+	cmd.Dir = in.IstioModules()
 	out, err := cmd.Output()
 	if err != nil || strings.TrimSpace(string(out)) == "" {
 		t.Fatalf("module %s: %q, %v", path, out, err)

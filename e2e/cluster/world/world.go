@@ -141,13 +141,16 @@ func (w *World) path(name string) string { return filepath.Join(w.config.WorkDir
 // Source is the path of a file of the repository.
 func (w *World) Source(name string) string { return filepath.Join(w.config.Source, name) }
 
+// IstioModules is a directory with the go.mod that the cluster's Istio is built with.
+func (w *World) IstioModules() string { return filepath.Join(w.Bin(), "modules") }
+
 func (w *World) importImages(ctx context.Context) error {
 	dir := w.path("images")
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
 	}
 	const module = "istio.io/istio"
-	dirs, err := modcache.Dirs(ctx, w.Source("e2e/cluster/tools/istio"), module)
+	dirs, err := modcache.Dirs(ctx, w.IstioModules(), module)
 	if err != nil {
 		return err
 	}
