@@ -18,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
 
+	"github.com/headstart-mesh/headstart/control-plane/apiservertest"
 	"github.com/headstart-mesh/headstart/control-plane/nodelabel"
 	"github.com/headstart-mesh/headstart/shim/install/node"
 	"github.com/headstart-mesh/headstart/shim/nodeapi"
@@ -73,6 +74,7 @@ func TestPodsPreferNodesThatKeepTheirVolumes(t *testing.T) {
 	if err := patch(`{}`); !apierrors.IsForbidden(err) {
 		t.Errorf("without placement it may patch nodes: %v", err)
 	}
+	apiservertest.Since(t, s.Client.Discovery(), "1.36", "MutatingAdmissionPolicy v1")
 	s.helm(t, values, "upgrade", "headstart", "headstart", "-f", "-", "--set", "placement.enabled=true")
 
 	t.Run("nodes", func(t *testing.T) {
