@@ -18,8 +18,6 @@ import (
 	"testing"
 	"time"
 
-	"k8s.io/client-go/discovery"
-
 	"github.com/headstart-mesh/headstart/control-plane/admin"
 	"github.com/headstart-mesh/headstart/control-plane/apiservertest"
 	"github.com/headstart-mesh/headstart/control-plane/check"
@@ -226,15 +224,7 @@ const driftWithin = time.Minute
 // aDriftIsNoticed takes the runtime out of a node's containerd, as a tool would that manages its configuration, and has the installer put it
 // there again as docs/operations/troubleshooting.md says.
 func (j *journey) aDriftIsNoticed() {
-	config, err := j.REST()
-	if err != nil {
-		j.Fatal(err)
-	}
-	server, err := discovery.NewDiscoveryClientForConfig(config)
-	if err != nil {
-		j.Fatal(err)
-	}
-	apiservertest.Since(j.T, server, "1.31", "what kubelets say of a node's runtimes")
+	apiservertest.Since(j.T, j, "1.31", "what kubelets say of a node's runtimes")
 	ctx, name := j.Context(), j.otherNode()
 	i := slices.IndexFunc(j.Nodes(), func(n cluster.Node) bool { return n.Name == name })
 	if out, err := j.Nodes()[i].Run(ctx, "rm", "/etc/containerd/conf.d/headstart.toml"); err != nil {
@@ -255,7 +245,7 @@ func (j *journey) aDriftIsNoticed() {
 	if err := testbed.Poll(ctx, driftWithin, has(true)); err != nil {
 		j.Fatal(err)
 	}
-	err = j.Tool(ctx, nil, "kubectl", "-n", world.System, "delete", "pod", "-l", "app.kubernetes.io/name=headstart-installer", "--field-selector", "spec.nodeName="+name)
+	err := j.Tool(ctx, nil, "kubectl", "-n", world.System, "delete", "pod", "-l", "app.kubernetes.io/name=headstart-installer", "--field-selector", "spec.nodeName="+name)
 	if err == nil {
 		err = testbed.Poll(ctx, settleTimeout, has(false))
 	}
