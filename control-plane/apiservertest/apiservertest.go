@@ -99,6 +99,14 @@ func (s *Server) Kubeconfig(t testing.TB) string {
 // Since skips a test of something that Kubernetes has from a version on only, if the API server is older.
 func Since(t testing.TB, server discovery.ServerVersionInterface, oldest, something string) {
 	t.Helper()
+	if v, older := Older(t, server, oldest); older {
+		t.Skipf("the API server is %s, and %s is there from Kubernetes %s on", v, something, oldest)
+	}
+}
+
+// Older tells whether the API server is older than a version, and returns its own.
+func Older(t testing.TB, server discovery.ServerVersionInterface, than string) (own string, older bool) {
+	t.Helper()
 	info, err := server.ServerVersion()
 	if err != nil {
 		t.Fatal(err)
@@ -107,9 +115,7 @@ func Since(t testing.TB, server discovery.ServerVersionInterface, oldest, someth
 	if err != nil {
 		t.Fatal(err)
 	}
-	if v.LessThan(version.MustParseGeneric(oldest)) {
-		t.Skipf("the API server is %s, and %s is there from Kubernetes %s on", info.GitVersion, something, oldest)
-	}
+	return info.GitVersion, v.LessThan(version.MustParseGeneric(than))
 }
 
 // Binary is the path of one of the test cluster's programs, such as etcd or helm.
