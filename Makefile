@@ -133,7 +133,7 @@ WITH_CLUSTER = HEADSTART_CLUSTER_BIN=$$(e2e/cluster/build.sh) && export HEADSTAR
 # cluster down.
 CLUSTER_PROGRAM = $(WITH_CLUSTER) $(GO) build $(BUILD) -ldflags '$(LDFLAGS)' -o $(BIN)/cluster-$(1) ./e2e/cluster/cmd/$(1) && exec $(BIN)/cluster-$(1)
 
-## test-cluster: the tests on a real cluster: Kubernetes, Istio, three nodes (root; the first time 20 minutes more)
+## test-cluster: the tests on a real cluster: Kubernetes, Istio, three nodes (root; the first time 20 minutes more); HEADSTART_CLUSTER=oldest takes the oldest versions
 test-cluster: setup build
 	@e2e/cluster/test.sh $(addprefix ./,$(CLUSTER_TESTS))
 

@@ -21,6 +21,8 @@ import (
 	"testing"
 	"time"
 
+	"k8s.io/apimachinery/pkg/util/version"
+	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
@@ -92,6 +94,28 @@ func (s *Server) Kubeconfig(t testing.TB) string {
 		t.Fatal(err)
 	}
 	return file
+}
+
+// Since skips a test of something that Kubernetes has from a version on only, if the API server is older.
+func Since(t testing.TB, server discovery.ServerVersionInterface, oldest, something string) {
+	t.Helper()
+	if v, older := Older(t, server, oldest); older {
+		t.Skipf("the API server is %s, and %s is there from Kubernetes %s on", v, something, oldest)
+	}
+}
+
+// Older tells whether the API server is older than a version, and returns its own.
+func Older(t testing.TB, server discovery.ServerVersionInterface, than string) (own string, older bool) {
+	t.Helper()
+	info, err := server.ServerVersion()
+	if err != nil {
+		t.Fatal(err)
+	}
+	v, err := version.ParseGeneric(info.GitVersion)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return info.GitVersion, v.LessThan(version.MustParseGeneric(than))
 }
 
 // Binary is the path of one of the test cluster's programs, such as etcd or helm.

@@ -4,11 +4,19 @@
 # touched. From nothing it takes about 20 minutes on two cores, and 4 GB of memory.
 #   e2e/cluster/build.sh            all of it
 #   e2e/cluster/build.sh NAME...    only these programs, or the programs of these groups
-# It prints the directory of the programs.
+# It prints the directory of the programs. With HEADSTART_CLUSTER=oldest they are of the oldest
+# Kubernetes that the chart allows and of the Istio before the current one; the rest is the same.
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
-bin=${XDG_CACHE_HOME:-$HOME/.cache}/headstart/cluster-1.36.3
-kubernetes=v1.36.3
+case ${HEADSTART_CLUSTER-} in
+"") kubernetes=1.36.3 pair= ;;
+oldest) kubernetes=1.30.14 pair=-oldest ;;
+*)
+	echo "cluster: HEADSTART_CLUSTER is $HEADSTART_CLUSTER; it may be oldest, or empty" >&2
+	exit 1
+	;;
+esac
+bin=${XDG_CACHE_HOME:-$HOME/.cache}/headstart/cluster-$kubernetes
 containerd=v2.4.2
 only=$*
 say() { echo "· $*" >&2; }
@@ -103,10 +111,10 @@ static() {
 	CGO_ENABLED=0 GOFLAGS= go build -trimpath -gcflags 'all=-l -dwarf=false' -gcflags 'std=-dwarf=false' -ldflags "-s -w $flags" -o "$target" "$@"
 }
 kubernetes() {
-	flags= dir=$1
+	flags= dir=$1 minor=${kubernetes#*.}
 	shift
 	for p in k8s.io/component-base/version k8s.io/client-go/pkg/version; do
-		flags="$flags -X $p.gitVersion=$kubernetes -X $p.gitMajor=1 -X $p.gitMinor=36 -X $p.gitTreeState=clean -X $p.buildDate=2026-01-01T00:00:00Z"
+		flags="$flags -X $p.gitVersion=v$kubernetes -X $p.gitMajor=1 -X $p.gitMinor=${minor%.*} -X $p.gitTreeState=clean -X $p.buildDate=2026-01-01T00:00:00Z"
 	done
 	prefixed k8s.io/kubernetes/cmd "$flags" "$dir" "$@"
 }
@@ -142,7 +150,7 @@ runc() {
 pause() { gcc -Os -static -s -Wall -Wextra -Werror -o "$1/pause" pause.c; }
 
 groups() {
-	group kubernetes tools/kubernetes 10 kubernetes kube-apiserver=kube-apiserver kube-controller-manager=kube-controller-manager \
+	group kubernetes tools/kubernetes$pair 10 kubernetes kube-apiserver=kube-apiserver kube-controller-manager=kube-controller-manager \
 		kube-scheduler=kube-scheduler kubelet=kubelet kube-proxy=kube-proxy kubectl=kubectl
 	group etcd tools/etcd 1 etcd etcd
 	group coredns tools/coredns 1 plain coredns=.
@@ -151,8 +159,9 @@ groups() {
 	group containerd tools/containerd 2 containerd containerd=containerd containerd-shim-runc-v2=containerd-shim-runc-v2 ctr=ctr
 	group cni tools/cni 1 cni cni/bridge=main/bridge cni/loopback=main/loopback cni/host-local=ipam/host-local cni/portmap=meta/portmap
 	group pause pause 1 pause pause
-	group istio tools/istio 10 plain pilot-discovery=istio.io/istio/pilot/cmd/pilot-discovery pilot-agent=istio.io/istio/pilot/cmd/pilot-agent \
-		istioctl=istio.io/istio/istioctl/cmd/istioctl helm=helm.sh/helm/v4/cmd/helm
+	group istio tools/istio$pair 10 plain pilot-discovery=istio.io/istio/pilot/cmd/pilot-discovery pilot-agent=istio.io/istio/pilot/cmd/pilot-agent \
+		istioctl=istio.io/istio/istioctl/cmd/istioctl
+	group helm tools/istio 3 plain helm=helm.sh/helm/v4/cmd/helm
 	group knative tools/knative 2 plain knative/activator=knative.dev/serving/cmd/activator knative/autoscaler=knative.dev/serving/cmd/autoscaler \
 		knative/controller=knative.dev/serving/cmd/controller knative/queue=knative.dev/serving/cmd/queue knative/webhook=knative.dev/serving/cmd/webhook
 }
@@ -163,4 +172,7 @@ if [ "$number" = 0 ]; then
 fi
 stale=1 built=0
 groups
+# Istio's charts and templates are in its module: tests find the version that these programs are of.
+mkdir -p "$bin/modules"
+cp "$here/tools/istio$pair/go.mod" "$here/tools/istio$pair/go.sum" "$bin/modules/"
 echo "$bin"

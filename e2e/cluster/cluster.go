@@ -42,7 +42,7 @@ var Services = netip.MustParsePrefix("10.96.0.0/16")
 type Config struct {
 	// Dir holds its state; its logs stay there when it is taken down. Empty: DefaultDir.
 	Dir string
-	// BinDir holds the programs. Empty: where build.sh puts them.
+	// BinDir holds the programs. Empty: $HEADSTART_CLUSTER_BIN, or where build.sh puts them.
 	BinDir string
 	// Nodes are the nodes' names, DNS labels. Empty: node1, node2, node3.
 	Nodes []string
@@ -63,6 +63,9 @@ func (c Config) withDefaults() (Config, error) {
 	}
 	if c.Progress == nil {
 		c.Progress = func(string) {}
+	}
+	if c.BinDir == "" {
+		c.BinDir = os.Getenv("HEADSTART_CLUSTER_BIN")
 	}
 	if c.BinDir == "" {
 		cache, err := os.UserCacheDir()

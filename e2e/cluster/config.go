@@ -1,8 +1,13 @@
 package cluster
 
 import (
+	"context"
 	"fmt"
 	"net/netip"
+	"os/exec"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/util/version"
 
 	"github.com/headstart-mesh/headstart/e2e/cluster/machine"
 )
@@ -64,7 +69,8 @@ func bridgeConf(pods netip.Prefix) string {
 `, pods)
 }
 
-// kubeletYAML allows cgroups of version 1, swap, and a disk that is nearly full.
+// kubeletYAML allows cgroups of version 1, swap, and a disk that is nearly full. Kubelets before
+// Kubernetes 1.31 do not know failCgroupV1, and ignore it.
 func kubeletYAML(address, dns netip.Addr, cgroup string) string {
 	return fmt.Sprintf(`apiVersion: kubelet.config.k8s.io/v1beta1
 kind: KubeletConfiguration
@@ -93,16 +99,31 @@ serializeImagePulls: false
 
 // proxyYAML takes what does not come from the node's own pods for a stranger, whose answers
 // must come back through the node: this machine may send requests to services as well.
-func proxyYAML(node string) string {
+func proxyYAML(node, mode string) string {
 	return fmt.Sprintf(`apiVersion: kubeproxy.config.k8s.io/v1alpha1
 kind: KubeProxyConfiguration
-mode: nftables
+mode: %s
 clientConnection: {kubeconfig: %s}
 hostnameOverride: %s
 detectLocalMode: BridgeInterface
 detectLocal: {bridgeInterface: cni0}
 conntrack: {maxPerCore: 0, min: 0, tcpEstablishedTimeout: 0s, tcpCloseWaitTimeout: 0s}
-`, proxyClient, node)
+`, mode, proxyClient, node)
+}
+
+// nftablesSince is the first Kubernetes whose kube-proxy has this mode without a feature gate.
+var nftablesSince = version.MajorMinor(1, 31)
+
+// proxyMode returns a mode that a kube-proxy has, by what `kube-proxy --version` prints.
+func proxyMode(said string) (string, error) {
+	v, err := version.ParseGeneric(strings.TrimPrefix(strings.TrimSpace(said), "Kubernetes "))
+	if err != nil {
+		return "", fmt.Errorf("kube-proxy's version: %w", err)
+	}
+	if v.LessThan(nftablesSince) {
+		return "iptables", nil
+	}
+	return "nftables", nil
 }
 
 // corefile serves the cluster's names, and asks this machine's resolver for all others.
@@ -126,7 +147,15 @@ func hostsTOML(registry string) string {
 }
 
 // nodeFiles are the files that a node begins with.
-func (s *supervisor) nodeFiles(n Node) (map[string]machine.File, error) {
+func (s *supervisor) nodeFiles(ctx context.Context, n Node) (map[string]machine.File, error) {
+	said, err := exec.CommandContext(ctx, s.program("kube-proxy").Path, "--version").Output()
+	if err != nil {
+		return nil, fmt.Errorf("asking kube-proxy for its version: %w", err)
+	}
+	mode, err := proxyMode(string(said))
+	if err != nil {
+		return nil, err
+	}
 	server, err := s.authority.Issue(nodeParty(n))
 	if err != nil {
 		return nil, err
@@ -153,7 +182,7 @@ func (s *supervisor) nodeFiles(n Node) (map[string]machine.File, error) {
 		kubeletCA:                                             public(string(s.authority.PEM)),
 		kubeletCert:                                           public(string(server.Cert)),
 		kubeletKey:                                            secret(server.Key),
-		proxyConfig:                                           public(proxyYAML(n.Name)),
+		proxyConfig:                                           public(proxyYAML(n.Name, mode)),
 		proxyClient:                                           secret(proxy),
 	}, nil
 }

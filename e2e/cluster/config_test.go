@@ -13,7 +13,7 @@ func TestConfigurationsCanBeRead(t *testing.T) {
 	n := Node{Name: "node1", Address: netip.MustParseAddr("10.99.0.11"), PodSubnet: netip.MustParsePrefix("10.99.1.0/24")}
 	gateway := netip.MustParseAddr("10.99.0.1")
 	for what, content := range map[string]string{
-		"kubelet": kubeletYAML(n.Address, gateway, n.cgroup()), "kube-proxy": proxyYAML(n.Name),
+		"kubelet": kubeletYAML(n.Address, gateway, n.cgroup()), "kube-proxy": proxyYAML(n.Name, "nftables"),
 	} {
 		var kind struct{ Kind string }
 		if err := yaml.Unmarshal([]byte(content), &kind); err != nil || kind.Kind == "" {
@@ -28,6 +28,14 @@ func TestConfigurationsCanBeRead(t *testing.T) {
 	}
 	if !json.Valid([]byte(bridgeConf(n.PodSubnet))) {
 		t.Error("the pod network's configuration is no JSON")
+	}
+}
+
+func TestModeOfAKubeProxy(t *testing.T) {
+	for said, want := range map[string]string{"Kubernetes v1.30.14\n": "iptables", "Kubernetes v1.31.0\n": "nftables", "Kubernetes v1.36.3\n": "nftables", "": ""} {
+		if got, err := proxyMode(said); got != want || (err != nil) != (want == "") {
+			t.Errorf("%q: %q, %v", said, got, err)
+		}
 	}
 }
 

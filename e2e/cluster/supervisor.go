@@ -145,7 +145,7 @@ func (s *supervisor) lay(ctx context.Context) (err error) {
 	var g errgroup.Group
 	g.Go(func() error { return writePause(s.path("pause.tar"), filepath.Join(s.c.BinDir, "pause")) })
 	for _, n := range s.nodes {
-		g.Go(func() error { return s.makeMachine(n) })
+		g.Go(func() error { return s.makeMachine(ctx, n) })
 	}
 	return g.Wait()
 }
@@ -171,9 +171,9 @@ func (s *supervisor) emptyLogs() error {
 	return nil
 }
 
-func (s *supervisor) makeMachine(n Node) (err error) {
+func (s *supervisor) makeMachine(ctx context.Context, n Node) (err error) {
 	c := n.machine()
-	if c.Files, err = s.nodeFiles(n); err != nil {
+	if c.Files, err = s.nodeFiles(ctx, n); err != nil {
 		return err
 	}
 	c.Links = map[string]string{}

@@ -23,7 +23,7 @@ done
 for p in $sharing; do
 	case " $* " in *" $p "* | *" $p/ "*) shared="$shared $p" ;; esac
 done
-programs="kubernetes etcd coredns registry runc containerd cni pause istio"
+programs="kubernetes etcd coredns registry runc containerd cni pause istio helm"
 case "$shared " in *"/knative "*) programs= ;; esac
 # shellcheck disable=SC2086 # lists
 HEADSTART_CLUSTER_BIN=$(e2e/cluster/build.sh $programs)

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"maps"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -18,6 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
 
+	"github.com/headstart-mesh/headstart/control-plane/apiservertest"
 	"github.com/headstart-mesh/headstart/control-plane/nodelabel"
 	"github.com/headstart-mesh/headstart/shim/install/node"
 	"github.com/headstart-mesh/headstart/shim/nodeapi"
@@ -73,6 +75,13 @@ func TestPodsPreferNodesThatKeepTheirVolumes(t *testing.T) {
 	if err := patch(`{}`); !apierrors.IsForbidden(err) {
 		t.Errorf("without placement it may patch nodes: %v", err)
 	}
+	if _, older := apiservertest.Older(t, s.Client.Discovery(), "1.36"); older {
+		said, err := program(t, values, "helm", "upgrade", "headstart", "headstart", "-f", "-", "--set", "placement.enabled=true", "--kubeconfig", s.config, "-n", namespace)
+		if err == nil || !strings.Contains(said, "Kubernetes has from 1.36 on; leave it false") {
+			t.Errorf("the chart does not refuse it: %v, %s", err, said)
+		}
+	}
+	apiservertest.Since(t, s.Client.Discovery(), "1.36", "MutatingAdmissionPolicy v1")
 	s.helm(t, values, "upgrade", "headstart", "headstart", "-f", "-", "--set", "placement.enabled=true")
 
 	t.Run("nodes", func(t *testing.T) {

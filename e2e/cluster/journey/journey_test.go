@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"github.com/headstart-mesh/headstart/control-plane/admin"
+	"github.com/headstart-mesh/headstart/control-plane/apiservertest"
 	"github.com/headstart-mesh/headstart/control-plane/check"
 	"github.com/headstart-mesh/headstart/control-plane/platform"
 	"github.com/headstart-mesh/headstart/control-plane/trace"
@@ -223,6 +224,7 @@ const driftWithin = time.Minute
 // aDriftIsNoticed takes the runtime out of a node's containerd, as a tool would that manages its configuration, and has the installer put it
 // there again as docs/operations/troubleshooting.md says.
 func (j *journey) aDriftIsNoticed() {
+	apiservertest.Since(j.T, j, "1.31", "what kubelets say of a node's runtimes")
 	ctx, name := j.Context(), j.otherNode()
 	i := slices.IndexFunc(j.Nodes(), func(n cluster.Node) bool { return n.Name == name })
 	if out, err := j.Nodes()[i].Run(ctx, "rm", "/etc/containerd/conf.d/headstart.toml"); err != nil {

@@ -26,7 +26,11 @@ func (j *journey) installByThePage(release string) {
 	if len(commands) > commandsMost || commands[len(commands)-1] != checkCommand {
 		j.Fatalf("the README installs by %q", commands)
 	}
-	for name, content := range map[string]string{"credentials": j.Cloud.S3.Secret.File(), "values.yaml": j.Values("default-s3")} {
+	values, err := j.Values(j.Context(), "default-s3")
+	if err != nil {
+		j.Fatal(err)
+	}
+	for name, content := range map[string]string{"credentials": j.Cloud.S3.Secret.File(), "values.yaml": values} {
 		if err := os.WriteFile(filepath.Join(release, name), []byte(content), 0o600); err != nil {
 			j.Fatal(err)
 		}
@@ -51,7 +55,7 @@ func (j *journey) installByThePage(release string) {
 	if err := j.in(release, "sh", "-c", pulled); err != nil {
 		j.Error(err)
 	}
-	err := testbed.Poll(j.Context(), settleTimeout, func(context.Context) error { return j.in(release, "sh", "-c", checkCommand) })
+	err = testbed.Poll(j.Context(), settleTimeout, func(context.Context) error { return j.in(release, "sh", "-c", checkCommand) })
 	if err == nil {
 		err = j.in(release, "sh", "-c", "helm test headstart -n "+world.System+" --timeout "+settleTimeout.String())
 	}

@@ -79,7 +79,7 @@ kind: Pod
 metadata:
   name: NAME
   namespace: NAMESPACE
-  annotations: {headstart.dev/connections: DESTINATIONS}
+  annotations: {headstart.dev/connections: "DESTINATIONS"}
 spec:
   runtimeClassName: headstart
   restartPolicy: Never

@@ -18,7 +18,7 @@ import (
 func module(t *testing.T, path string) string {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), "go", "list", "-m", "-f", "{{.Dir}}", path)
-	cmd.Dir = in.Source("e2e/cluster/tools/istio")
+	cmd.Dir = in.IstioModules()
 	out, err := cmd.Output()
 	if err != nil || strings.TrimSpace(string(out)) == "" {
 		t.Fatalf("module %s: %q, %v", path, out, err)
@@ -52,9 +52,13 @@ spec:
 
 // byGatewayAPI has istiod make one of a Gateway of Kubernetes' own API.
 func byGatewayAPI(t *testing.T) pod {
-	kinds := filepath.Join(module(t, "sigs.k8s.io/gateway-api"), "config/crd/standard")
-	tool(t, "kubectl", "apply", "--server-side", "-f", kinds)
-	t.Cleanup(func() { remove(t, "kubectl", "delete", "-f", kinds, "--timeout=60s") })
+	// Not all of them: the API server has to be 1.31 or later for TLSRoute.
+	var kinds []string
+	for _, kind := range []string{"gatewayclasses", "gateways", "httproutes", "referencegrants"} {
+		kinds = append(kinds, "-f", filepath.Join(module(t, "sigs.k8s.io/gateway-api"), "config/crd/standard/gateway.networking.k8s.io_"+kind+".yaml"))
+	}
+	tool(t, "kubectl", append([]string{"apply", "--server-side"}, kinds...)...)
+	t.Cleanup(func() { remove(t, "kubectl", append([]string{"delete", "--timeout=60s"}, kinds...)...) })
 	tool(t, "kubectl", "wait", "--for=condition=Established", "--timeout=60s", "crd/gateways.gateway.networking.k8s.io", "crd/httproutes.gateway.networking.k8s.io")
 	tool(t, "kubectl", "-n", plain, "apply", "-f", in.Source("manifests/istio/gateway-api.yaml"))
 	apply(t, `

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/headstart-mesh/headstart/control-plane/apiservertest"
 	"github.com/headstart-mesh/headstart/control-plane/nodelabel"
 	"github.com/headstart-mesh/headstart/e2e/testbed"
 )
@@ -41,13 +42,18 @@ func TestAVolumeIsThereBeforeTheProgram(t *testing.T) {
 	if err := in.Cloud.S3.Put(t.Context(), volumeKey, bytes.NewReader(object)); err != nil {
 		t.Fatal(err)
 	}
-	for name, c := range map[string]struct{ file, extra, mounts string }{
+	for name, c := range map[string]struct{ file, extra, mounts, since string }{
 		"volume": {file: "/headstart/volumes/models/a/weights"},
 		"volume-emptydir": {"/opt/models/a/weights", "volumes: [{name: models, emptyDir: {}}]",
-			"volumeMounts: [{name: models, mountPath: /opt/models}]"},
-		"volume-user-namespace": {file: "/headstart/volumes/models/a/weights", extra: "hostUsers: false"},
+			"volumeMounts: [{name: models, mountPath: /opt/models}]", ""},
+		"volume-user-namespace": {file: "/headstart/volumes/models/a/weights", extra: "hostUsers: false", since: "1.33"},
 	} {
-		t.Run(name, func(t *testing.T) { readsVolume(t, name, "volume", c.file, c.extra, c.mounts, object) })
+		t.Run(name, func(t *testing.T) {
+			if c.since != "" {
+				apiservertest.Since(t, in, c.since, c.extra)
+			}
+			readsVolume(t, name, "volume", c.file, c.extra, c.mounts, object)
+		})
 	}
 }
 
@@ -71,6 +77,7 @@ func readsVolume(t *testing.T, name, volume, file, extra, mounts string, want []
 
 // One node gets a large volume, and later pods of it go there.
 func TestPodsGoWhereTheirVolumeIs(t *testing.T) {
+	apiservertest.Since(t, in, "1.36", "MutatingAdmissionPolicy v1")
 	object := bytes.Repeat([]byte("a model's weights "), 4<<20)
 	if err := in.Cloud.S3.Put(t.Context(), "meshtest/large/weights", bytes.NewReader(object)); err != nil {
 		t.Fatal(err)

@@ -52,22 +52,31 @@ func (w *World) Install(ctx context.Context, values string, more ...string) (tim
 	if err := w.storeSecret(ctx); err != nil {
 		return 0, err
 	}
+	own, err := w.Values(ctx, storeSecret)
+	if err != nil {
+		return 0, err
+	}
 	stores := w.path("stores.yaml")
-	if err := os.WriteFile(stores, []byte(w.Values(storeSecret)), 0o600); err != nil {
+	if err := os.WriteFile(stores, []byte(own), 0o600); err != nil {
 		return 0, err
 	}
 	began := time.Now()
-	err := w.Tool(ctx, nil, "helm", append([]string{"upgrade", "--install", "headstart", w.Source("manifests/charts/headstart"), "-n", System,
+	err = w.Tool(ctx, nil, "helm", append([]string{"upgrade", "--install", "headstart", w.Source("manifests/charts/headstart"), "-n", System,
 		"-f", values, "-f", stores, "--wait", "--timeout", "2m"}, more...)...)
 	return time.Since(began), err
 }
 
 // Values are those of the chart for this cluster, with the S3 server, whose credentials the Secret has.
-func (w *World) Values(secret string) string {
+func (w *World) Values(ctx context.Context, secret string) (string, error) {
+	served, err := w.Output(ctx, nil, "kubectl", "get", "--raw", "/apis/admissionregistration.k8s.io/v1")
+	if err != nil {
+		return "", err
+	}
+	placement := strings.Contains(served, `"MutatingAdmissionPolicy"`) // without it the chart refuses
 	// The nodes are on this machine's disk, of which a fifth need not be free.
-	return fmt.Sprintf("node: {cacheSpare: 0, writeBackAfter: 10s}\nplacement: {enabled: true}\nstores:\n- name: %s\n  namespaces: [%s]\n"+
-		"  s3: {endpoint: %q, pathStyle: true, buckets: [%[4]s, %[6]s], write: {%[4]s: through, %[6]s: back}, credentialsSecret: %[5]s}\n",
-		StoreName, Functions, w.Cloud.S3.Endpoint, testbed.Bucket, secret, testbed.Interim)
+	return fmt.Sprintf("node: {cacheSpare: 0, writeBackAfter: 10s}\nplacement: {enabled: %[7]t}\nstores:\n- name: %[1]s\n  namespaces: [%[2]s]\n"+
+		"  s3: {endpoint: %[3]q, pathStyle: true, buckets: [%[4]s, %[6]s], write: {%[4]s: through, %[6]s: back}, credentialsSecret: %[5]s}\n",
+		StoreName, Functions, w.Cloud.S3.Endpoint, testbed.Bucket, secret, testbed.Interim, placement), nil
 }
 
 // Stores is the chart's value `stores`, as JSON for helm's --set-json: the S3 server, for

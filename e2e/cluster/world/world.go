@@ -6,6 +6,7 @@ package world
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -15,6 +16,8 @@ import (
 	"path/filepath"
 	"strings"
 	"time"
+
+	"k8s.io/apimachinery/pkg/version"
 
 	"github.com/headstart-mesh/headstart/e2e/cluster"
 	"github.com/headstart-mesh/headstart/e2e/cluster/cloud"
@@ -141,13 +144,26 @@ func (w *World) path(name string) string { return filepath.Join(w.config.WorkDir
 // Source is the path of a file of the repository.
 func (w *World) Source(name string) string { return filepath.Join(w.config.Source, name) }
 
+// ServerVersion is the API server's.
+func (w *World) ServerVersion() (*version.Info, error) {
+	out, err := w.Output(context.Background(), nil, "kubectl", "get", "--raw", "/version")
+	if err != nil {
+		return nil, err
+	}
+	var v version.Info
+	return &v, json.Unmarshal([]byte(out), &v)
+}
+
+// IstioModules is a directory with the go.mod that the cluster's Istio is built with.
+func (w *World) IstioModules() string { return filepath.Join(w.Bin(), "modules") }
+
 func (w *World) importImages(ctx context.Context) error {
 	dir := w.path("images")
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
 	}
 	const module = "istio.io/istio"
-	dirs, err := modcache.Dirs(ctx, w.Source("e2e/cluster/tools/istio"), module)
+	dirs, err := modcache.Dirs(ctx, w.IstioModules(), module)
 	if err != nil {
 		return err
 	}

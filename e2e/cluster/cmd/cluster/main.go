@@ -38,7 +38,7 @@ func root() *cobra.Command {
 	cmd := &cobra.Command{Use: "cluster", Short: "A Kubernetes cluster on this machine, for tests", SilenceUsage: true, SilenceErrors: true}
 	flags := cmd.PersistentFlags()
 	flags.StringVar(&c.Dir, "dir", cluster.DefaultDir, "where the cluster keeps its state")
-	flags.StringVar(&c.BinDir, "bin", "", "where the programs are (default: where build.sh puts them)")
+	flags.StringVar(&c.BinDir, "bin", "", "where the programs are (default: $HEADSTART_CLUSTER_BIN, or where build.sh puts them)")
 	c.Progress = func(step string) { fmt.Fprintln(os.Stderr, "·", step) }
 	cmd.AddCommand(up(&c), down(&c), status(&c), exec(&c), importImage(&c), node(&c), apiserver(&c))
 	return cmd
