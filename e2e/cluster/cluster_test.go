@@ -93,7 +93,8 @@ func pushAndPull(t *testing.T, c *cluster.Cluster) {
 // pod runs a pod to its end and returns what it wrote.
 func pod(t *testing.T, c *cluster.Cluster, name, spec string) string {
 	t.Helper()
-	kubectl(t, c, fmt.Sprintf(`{apiVersion: v1, kind: Pod, metadata: {name: %s}, spec: {restartPolicy: Never, %s}}`, name, spec), "apply", "-f", "-")
+	// A kubectl of 1.30 takes what begins with a brace for JSON.
+	kubectl(t, c, fmt.Sprintf("apiVersion: v1\nkind: Pod\nmetadata: {name: %s}\nspec: {restartPolicy: Never, %s}\n", name, spec), "apply", "-f", "-")
 	kubectl(t, c, "", "wait", "pod/"+name, "--for=jsonpath={.status.phase}=Succeeded", "--timeout=90s")
 	return kubectl(t, c, "", "logs", name)
 }
