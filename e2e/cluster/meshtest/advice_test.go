@@ -221,16 +221,15 @@ func within(said, came float64) bool { return math.Abs(said-came) <= 0.3*came }
 // watch has a Prometheus ask the mesh, control planes and daemons, and puts it where Istio's samples have it.
 func watch(t *testing.T, exporter string) {
 	t.Helper()
-	address := historytest.Scrape(t, cloud.Host.String(), fmt.Sprintf(`
-global: {scrape_interval: 5s}
-scrape_configs:
-- job_name: mesh
-  static_configs: [{targets: [%q]}]
-- job_name: headstart
-  kubernetes_sd_configs: [{role: pod, kubeconfig_file: %q, namespaces: {names: [%s]}}]
-  relabel_configs:
-  - {source_labels: [__meta_kubernetes_pod_container_port_name], regex: http-metrics, action: keep}
-`, exporter, in.Kubeconfig(), world.System))
+	targets := fmt.Sprintf("%q", exporter)
+	for pod := range strings.FieldsSeq(kubectl(t, "-n", world.System, "get", "pods", "--field-selector", "status.phase=Running", "-o",
+		`jsonpath={range .items[*]}{.status.podIP}:{.spec.containers[*].ports[?(@.name=="http-metrics")].containerPort}{"\n"}{end}`)) {
+		if !strings.HasSuffix(pod, ":") {
+			targets += fmt.Sprintf(", %q", pod)
+		}
+	}
+	address := historytest.Scrape(t, cloud.Host.String(),
+		"global: {scrape_interval: 5s}\nscrape_configs: [{job_name: all, static_configs: [{targets: ["+targets+"]}]}]\n")
 	u, err := url.Parse(address)
 	if err != nil {
 		t.Fatal(err)

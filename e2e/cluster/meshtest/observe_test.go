@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"strings"
 	"testing"
 
@@ -67,7 +68,16 @@ func TestInputsAreObservedBeforeTheyAreFetched(t *testing.T) {
 	for range requests {
 		untouched(true)
 	}
-	untouched(false) // whose template lacks something
+	untouched(false) // it names nothing
+	incomplete, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+gateway.ip+":8080/", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	incomplete.Host = s.host()
+	incomplete.Header.Set("x-bucket", testbed.Bucket)
+	if resp, err := client.Do(incomplete); err != nil || resp.Body.Close() != nil || resp.StatusCode != http.StatusOK {
+		t.Fatalf("a request whose template lacks something: %v, %v", resp, err)
+	}
 	eventually(t, "all observations", func(ctx context.Context) error {
 		n, err := observations(ctx, s)
 		if err == nil && (n.Requests != before.Requests+requests || n.Incomplete != 1) {
