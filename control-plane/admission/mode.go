@@ -11,7 +11,7 @@ const beside = ": " + policy.Beside + "; " + policy.BesideFix
 // observes is the CEL of whether a function's inputs are only named.
 const observes = "'" + policy.KeyMode + "' in variables.annotations && variables.mode == '" + policy.ModeObserve + "'"
 
-// modeMatches refuses what a function cannot have of which Headstart only names the inputs, as policy.Parse does.
+// modeMatches refuses what an observed function cannot have, as policy.Parse does.
 var modeMatches = []variable{
 	{"modeBeside", observes + "\n  ? variables.annotations.map(k, k).filter(k, k in " + list(notObserved()) + ") : []"},
 	{"modeNoInput", "variables.inputsNamed.size() == 0 && !(" + quote(policy.KeyInput) + " in variables.annotations)"},

@@ -15,10 +15,10 @@ const (
 	BodyBesideFix = "write an input like s3://videos/{header.x-key}, or remove " + KeyMode
 	// NoneBeside is said where there is no input at all.
 	NoneBeside    = "has no input to observe"
-	NoneBesideFix = "add " + KeyInput + ", or remove it"
+	NoneBesideFix = "add " + KeyInput + ", or remove " + KeyMode
 )
 
-// checkMode refuses what a function cannot have of which Headstart only names the inputs.
+// checkMode refuses what an observed function cannot have.
 func (p Policy) checkMode(given map[string]string) (errs field.Errors) {
 	if !p.Observe {
 		return nil

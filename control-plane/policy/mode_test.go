@@ -57,7 +57,7 @@ func TestWhatAnObservedFunctionCannotHave(t *testing.T) {
 		given map[string]string
 		want  string
 	}{
-		{map[string]string{}, `headstart.dev/mode: "observe" has no input to observe; add headstart.dev/input, or remove it`},
+		{map[string]string{}, `headstart.dev/mode: "observe" has no input to observe; add headstart.dev/input, or remove headstart.dev/mode`},
 		{map[string]string{policy.KeyInput: "body", keyMask: "s3://videos/a"},
 			`headstart.dev/input: "body" names no object that headstart.dev/mode: observe could observe; write an input like s3://videos/{header.x-key}, or remove headstart.dev/mode`},
 	} {

@@ -43,7 +43,7 @@ type Policy struct {
 	// Routing is how gateways spread the function's requests over its endpoints, one of the
 	// values of KeyRouting; empty, as of a job: RoutingBalanced.
 	Routing string `json:",omitempty"`
-	// Observe tells of a function that Headstart only names its inputs, and does nothing else for its requests and pods.
+	// Observe: Headstart only names the function's inputs. It does nothing else for its requests and pods.
 	Observe bool `json:",omitempty"`
 	// Workflow is the name of the workflow that answers the function's requests, in its namespace; empty: it has pods.
 	Workflow string `json:",omitempty"`

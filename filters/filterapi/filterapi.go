@@ -84,6 +84,11 @@ const HintPath = "/v1/hint"
 // reference.MaxTemplateBytes, as the template has all the names that are in it.
 const RefusalPath = "/v1/refusal"
 
+// ObservationPath is where a filter posts what it would do with a request of a function that is only observed: the headers are
+// those of a hint, those of a refusal, or, if the request names no input, HeaderFunction alone. Nothing follows from it, whatever
+// else the daemon knows of the function.
+const ObservationPath = "/v1/observation"
+
 // ExpectationsPath is where the route filter of each of a gateway's workers, and of Envoy's main thread, asks the
 // node's daemon what to expect: a RouteConfig. HeaderKnown is the version that the worker has, HeaderVersion that
 // of the answer (RFC 9110, sections 13.1.2 and 8.8.3). The daemon answers at once if the two differ, else when they do, and

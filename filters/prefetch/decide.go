@@ -94,10 +94,14 @@ type decision struct {
 // request has an input. One that is only observed stays untouched.
 func (f function) decide(headers [][2]string, newID func() string) decision {
 	d := f.active(headers, newID)
-	if f.observed {
-		return decision{tell: d.tell}
+	if !f.observed {
+		return d
 	}
-	return d
+	if d.tell == nil { // it names no input
+		d.tell = f.message("")
+	}
+	d.tell[pathAt][1] = filterapi.ObservationPath
+	return decision{tell: d.tell}
 }
 
 // active is the decision on a request that is not only observed.
@@ -133,6 +137,9 @@ func (f function) active(headers [][2]string, newID func() string) decision {
 }
 
 // message returns the headers of a message to the daemon about a request.
+// pathAt is where a message has its path.
+const pathAt = 1
+
 func (f function) message(path string, own ...[2]string) [][2]string {
 	return append([][2]string{
 		{":method", "POST"},

@@ -51,8 +51,8 @@ func TestHintAndRequestAgree(t *testing.T) {
 	})
 }
 
-// The daemon hears of an observed function's request what it would hear of an active one's, and the request stays as it
-// is, in a mesh, too.
+// The daemon hears of an observed function's request what it would hear of an active one's, as an observation, and the request
+// stays as it is, in a mesh, too.
 func TestAnObservedRequestStaysAsItIs(t *testing.T) {
 	const active = `{"name":"shop/watched","input":"s3://videos/{header.x-key}","inputs":{"mask":"s3://masks/{header.x-mask}"}}`
 	for _, c := range []*filterapi.Config{{}, {IngressEndpoint: "/run/ingress.sock"}} {
@@ -69,6 +69,10 @@ func TestAnObservedRequestStaysAsItIs(t *testing.T) {
 		} {
 			d := observed.decide(headers, func() string { return "id" })
 			want := as.decide(headers, func() string { return "id" })
+			if want.tell == nil {
+				want.tell = as.message("")
+			}
+			want.tell[pathAt][1] = "/v1/observation"
 			if d.set != nil || d.reply != nil || !slices.Equal(d.tell, want.tell) {
 				t.Errorf("%q: %+v, want what is told of %+v", headers, d, want)
 			}

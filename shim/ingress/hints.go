@@ -49,10 +49,10 @@ func (in *Ingress) Hints() http.Handler {
 		id, name := r.Header.Get(filterapi.HeaderRequest), r.Header.Get(filterapi.HeaderFunction)
 		f, err := in.config.Functions.get(r.Context(), name, "")
 		switch refusal := r.URL.Path == filterapi.RefusalPath; {
-		case err != nil && !refusal:
+		case err == nil && (r.URL.Path == filterapi.ObservationPath || len(f.GetObserved()) > 0):
+			err = in.observe(f, r.Header)
+		case err != nil && r.URL.Path == filterapi.HintPath:
 			in.config.Metrics.hint(hintRefused)
-		case err == nil && len(f.GetObserved()) > 0:
-			err = in.observe(f, r.Header, refusal)
 		case err == nil && refusal:
 			err = in.refusal(f, r.Header)
 		case err == nil:

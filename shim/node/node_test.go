@@ -93,10 +93,12 @@ func TestStoresComeBeforeFunctions(t *testing.T) {
 	defer s.Close()
 	found, reached := &hosts{}, &servers{}
 	log := slog.New(slog.DiscardHandler)
-	n := node.NewLocal(node.Parts{Functions: ingress.NewFunctions(), Stores: s, Destinations: reached, Workflows: workflow.New(workflow.Config{}), Observed: observed.New(),
+	watched := observed.New()
+	n := node.NewLocal(node.Parts{Functions: ingress.NewFunctions(), Stores: s, Destinations: reached, Workflows: workflow.New(workflow.Config{}), Observed: watched,
 		Relay: relay.New(relay.Config{Metrics: relay.NewMetrics(prometheus.NewRegistry()), Log: log})}, nil, found, log)
 	n.Functions(&nodeapi.Functions{
-		Functions: []*nodeapi.Function{{Name: "default/video", Store: "edge", Hosts: []string{"video.default"}}},
+		Functions: []*nodeapi.Function{{Name: "default/video", Store: "edge", Hosts: []string{"video.default"}},
+			{Name: "default/watched", Store: "edge", Observed: map[string]string{"": "s3://videos/{header.x-key}"}}},
 		Stores: []*nodeapi.Store{{Name: "edge", Endpoint: "http://one.example", Region: "us-east-1", PathStyle: true,
 			Buckets: []string{"videos"}, Secret: "edge"}},
 		Destinations: []*nodeapi.Destination{{Name: "orders"}}})
@@ -105,6 +107,9 @@ func TestStoresComeBeforeFunctions(t *testing.T) {
 	}
 	if _, err := s.Source("default/fire", "edge"); err != nil {
 		t.Error(err)
+	}
+	if all := watched.List("default"); len(all) != 1 || all[0].GetObserved().GetFunction() != "default/watched" {
+		t.Errorf("observed are %v", all)
 	}
 	if !slices.Equal(found.names, []string{"video.default"}) {
 		t.Errorf("sandboxes find %v", found.names)

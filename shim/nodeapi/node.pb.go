@@ -2486,7 +2486,8 @@ type Observed struct {
 	Input string `protobuf:"bytes,2,opt,name=input,proto3" json:"input,omitempty"`
 	// Requests that named it.
 	Requests int64 `protobuf:"varint,3,opt,name=requests,proto3" json:"requests,omitempty"`
-	// Requests of the function that lacked something a template names, and what the latest of them lacked.
+	// Requests of the function in which something that a template names was missing, there twice or not usable, and what that was
+	// in the latest of them.
 	Incomplete int64  `protobuf:"varint,4,opt,name=incomplete,proto3" json:"incomplete,omitempty"`
 	Field      string `protobuf:"bytes,5,opt,name=field,proto3" json:"field,omitempty"`
 	// Requests of the function that named what it may not read.
@@ -2494,7 +2495,9 @@ type Observed struct {
 	// How many different references there were (shim/nodeapi/distinct).
 	Sketch []uint64 `protobuf:"fixed64,7,rep,packed,name=sketch,proto3" json:"sketch,omitempty"`
 	// The latest ones, the latest in front. Long ones are cut.
-	Latest        []*NamedReference `protobuf:"bytes,8,rep,name=latest,proto3" json:"latest,omitempty"`
+	Latest []*NamedReference `protobuf:"bytes,8,rep,name=latest,proto3" json:"latest,omitempty"`
+	// Requests of the function that had nothing that a template names.
+	Unnamed       int64 `protobuf:"varint,9,opt,name=unnamed,proto3" json:"unnamed,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2583,6 +2586,13 @@ func (x *Observed) GetLatest() []*NamedReference {
 		return x.Latest
 	}
 	return nil
+}
+
+func (x *Observed) GetUnnamed() int64 {
+	if x != nil {
+		return x.Unnamed
+	}
+	return 0
 }
 
 type NamedReference struct {
@@ -7894,7 +7904,7 @@ const file_node_proto_rawDesc = "" +
 	" \x01(\tR\aproblem\x122\n" +
 	"\x06advice\x18\xf0\x01 \x01(\v2\x19.headstart.node.v1.AdviceR\x06advice\x12>\n" +
 	"\bworkflow\x18\x8e\x02 \x01(\v2!.headstart.node.v1.WorkflowRecordR\bworkflow\x128\n" +
-	"\bobserved\x18\x98\x02 \x01(\v2\x1b.headstart.node.v1.ObservedR\bobserved\"\xfb\x01\n" +
+	"\bobserved\x18\x98\x02 \x01(\v2\x1b.headstart.node.v1.ObservedR\bobserved\"\x95\x02\n" +
 	"\bObserved\x12\x1a\n" +
 	"\bfunction\x18\x01 \x01(\tR\bfunction\x12\x14\n" +
 	"\x05input\x18\x02 \x01(\tR\x05input\x12\x1a\n" +
@@ -7905,7 +7915,8 @@ const file_node_proto_rawDesc = "" +
 	"\x05field\x18\x05 \x01(\tR\x05field\x12\x18\n" +
 	"\arefused\x18\x06 \x01(\x03R\arefused\x12\x16\n" +
 	"\x06sketch\x18\a \x03(\x06R\x06sketch\x129\n" +
-	"\x06latest\x18\b \x03(\v2!.headstart.node.v1.NamedReferenceR\x06latest\"Z\n" +
+	"\x06latest\x18\b \x03(\v2!.headstart.node.v1.NamedReferenceR\x06latest\x12\x18\n" +
+	"\aunnamed\x18\t \x01(\x03R\aunnamed\"Z\n" +
 	"\x0eNamedReference\x12\x1c\n" +
 	"\treference\x18\x01 \x01(\tR\treference\x12*\n" +
 	"\x02at\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x02at\"\xbb\x01\n" +

@@ -1,4 +1,4 @@
-// Package observed notes what the templates of functions name whose inputs are only observed.
+// Package observed notes what requests of observed functions name.
 package observed
 
 import (
@@ -15,7 +15,7 @@ import (
 )
 
 const (
-	// InputsMost is how many inputs are noted on the node, of up to 5 KiB each. Metrics count the requests of all.
+	// InputsMost is how many inputs are noted on the node, of up to 7 KiB each. Metrics count the requests of all.
 	InputsMost = 1024
 	// OwnMost is how many of them a namespace has, so that it leaves others theirs.
 	OwnMost = 64
@@ -41,8 +41,9 @@ type note struct {
 	templates  reference.Inputs
 	inputs     map[string]*input
 	incomplete int64
-	field      string // what the latest of those lacked
+	field      string // what was wrong in the latest of those
 	refused    int64
+	unnamed    int64
 }
 
 type input struct {
@@ -71,7 +72,12 @@ func (n *Notes) Named(f *nodeapi.Function, refs reference.Inputs) {
 	})
 }
 
-// Incomplete notes a request that lacks something, such as "header x-key".
+// Unnamed notes a request that has nothing that a template names.
+func (n *Notes) Unnamed(f *nodeapi.Function) {
+	n.with(f, func(of *note) { of.unnamed++ })
+}
+
+// Incomplete notes a request in which something is missing, there twice or not usable, such as "header x-key".
 func (n *Notes) Incomplete(f *nodeapi.Function, field string) {
 	n.with(f, func(of *note) { of.incomplete, of.field = of.incomplete+1, short(field) })
 }
@@ -81,25 +87,20 @@ func (n *Notes) Refused(f *nodeapi.Function) {
 	n.with(f, func(of *note) { of.refused++ })
 }
 
-// with changes a function's note, if there is room for one.
+// with changes a function's note, if it has one for these templates.
 func (n *Notes) with(f *nodeapi.Function, change func(*note)) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	of := n.functions[f.GetName()]
-	if of == nil || !maps.Equal(of.templates, f.GetObserved()) {
-		n.drop(f.GetName())
-		if of = n.add(f); of == nil {
-			return
-		}
+	if of := n.functions[f.GetName()]; of != nil && maps.Equal(of.templates, f.GetObserved()) {
+		change(of)
 	}
-	change(of)
 }
 
-// add returns a new note; nil: there is no room. The caller holds mu.
-func (n *Notes) add(f *nodeapi.Function) *note {
+// add begins a note, if there is room. The caller holds mu.
+func (n *Notes) add(f *nodeapi.Function) {
 	more, of := len(f.GetObserved()), namespace(f.GetName())
 	if n.inputs+more > InputsMost || n.own[of]+more > OwnMost {
-		return nil
+		return
 	}
 	n.inputs, n.own[of] = n.inputs+more, n.own[of]+more
 	added := &note{templates: f.GetObserved(), inputs: map[string]*input{}}
@@ -107,7 +108,6 @@ func (n *Notes) add(f *nodeapi.Function) *note {
 		added.inputs[name] = &input{}
 	}
 	n.functions[f.GetName()] = added
-	return added
 }
 
 // drop forgets a function, if it is noted. The caller holds mu.
@@ -124,19 +124,25 @@ func (n *Notes) drop(name string) {
 	}
 }
 
-// Keep forgets the functions that are not among these, or are observed no longer.
+// Keep has the notes be of the observed functions among these. What others named is forgotten, and so is what other templates
+// did.
 func (n *Notes) Keep(functions []*nodeapi.Function) {
-	keep := map[string]bool{}
+	observed := map[string]*nodeapi.Function{}
 	for _, f := range functions {
 		if len(f.GetObserved()) > 0 {
-			keep[f.GetName()] = true
+			observed[f.GetName()] = f
 		}
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	for name := range n.functions {
-		if !keep[name] {
+	for name, of := range n.functions {
+		if f := observed[name]; f == nil || !maps.Equal(of.templates, f.GetObserved()) {
 			n.drop(name)
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(observed)) { // so that all nodes have room for the same
+		if n.functions[name] == nil {
+			n.add(observed[name])
 		}
 	}
 }
@@ -154,7 +160,7 @@ func (n *Notes) List(of string) (entries []*nodeapi.CacheEntry) {
 			i := f.inputs[input]
 			entries = append(entries, &nodeapi.CacheEntry{Namespace: namespace(name), Reference: f.templates[input],
 				Observed: &nodeapi.Observed{Function: name, Input: input, Requests: i.requests, Incomplete: f.incomplete, Field: f.field,
-					Refused: f.refused, Sketch: i.different.Hashes(), Latest: slices.Clone(i.latest)}})
+					Refused: f.refused, Unnamed: f.unnamed, Sketch: i.different.Hashes(), Latest: slices.Clone(i.latest)}})
 		}
 	}
 	return entries
@@ -165,8 +171,11 @@ func namespace(function string) string {
 	return namespace
 }
 
-// short is a text of bounded length, of its own memory.
+// short is a text of bounded length, of its own memory. A query, which may have a signature, is left out.
 func short(s string) string {
+	if strings.HasPrefix(s, "http") {
+		s, _, _ = strings.Cut(s, "?")
+	}
 	if len(s) <= textMost {
 		return strings.Clone(s)
 	}

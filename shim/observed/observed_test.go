@@ -34,14 +34,16 @@ func latest(e *nodeapi.CacheEntry) (all []string) {
 }
 
 func TestWhatIsNoted(t *testing.T) {
-	n, f := observed.New(), function("shop/fire", "", "mask")
+	n, f, other := observed.New(), function("shop/fire", "", "mask"), function("media/other", "")
+	n.Keep([]*nodeapi.Function{f, other})
+	n.Unnamed(f)
 	n.Named(f, reference.Inputs{"": "s3://videos/a", "mask": "s3://videos/m"})
 	n.Named(f, named("s3://videos/b"))
 	n.Named(f, named("s3://videos/a"))
 	n.Named(f, reference.Inputs{"none": "s3://videos/a"}) // of no template
 	n.Incomplete(f, "header x-key")
 	n.Refused(f)
-	n.Named(function("media/other", ""), named("s3://videos/c"))
+	n.Named(other, named("s3://videos/c"))
 
 	if got := len(n.List("")); got != 3 {
 		t.Errorf("of all namespaces %d inputs are listed", got)
@@ -59,7 +61,7 @@ func TestWhatIsNoted(t *testing.T) {
 		var s distinct.Sketch
 		s.Join(o.GetSketch())
 		if o.GetFunction() != "shop/fire" || o.GetInput() != want.input || o.GetRequests() != want.requests || s.Count() != want.distinct ||
-			o.GetIncomplete() != 1 || o.GetField() != "header x-key" || o.GetRefused() != 1 || all[i].GetReference() != "s3://videos/{header.x-key}" {
+			o.GetIncomplete() != 1 || o.GetField() != "header x-key" || o.GetRefused() != 1 || o.GetUnnamed() != 1 || all[i].GetReference() != "s3://videos/{header.x-key}" {
 			t.Errorf("input %q: %v", want.input, all[i])
 		}
 		if diff := cmp.Diff(want.latest, latest(all[i])); diff != "" {
@@ -71,22 +73,26 @@ func TestWhatIsNoted(t *testing.T) {
 // Another template is another input: what the one before named says nothing about it.
 func TestAChangedTemplateBeginsAgain(t *testing.T) {
 	n, f := observed.New(), function("shop/fire", "")
+	n.Keep([]*nodeapi.Function{f})
 	n.Named(f, named("s3://videos/a"))
-	f = proto.CloneOf(f)
-	f.Observed[""] = "s3://videos/{query.key}"
-	n.Refused(f)
+	changed := proto.CloneOf(f)
+	changed.Observed[""] = "s3://videos/{query.key}"
+	n.Keep([]*nodeapi.Function{changed})
+	n.Named(f, named("s3://videos/a")) // by a request that was under way
+	n.Refused(changed)
 	all := n.List("")
-	if len(all) != 1 || all[0].GetObserved().GetRequests() != 0 || all[0].GetReference() != "s3://videos/{query.key}" {
+	if len(all) != 1 || all[0].GetObserved().GetRequests() != 0 || all[0].GetObserved().GetRefused() != 1 || all[0].GetReference() != "s3://videos/{query.key}" {
 		t.Errorf("%v", all)
 	}
 }
 
 func TestOnlyObservedFunctionsAreKept(t *testing.T) {
 	n, f, active := observed.New(), function("shop/fire", ""), function("shop/active", "")
-	for _, f := range []*nodeapi.Function{f, active, function("shop/gone", "")} {
-		n.Refused(f)
-	}
+	gone := function("shop/gone", "")
+	n.Keep([]*nodeapi.Function{f, active, gone})
 	n.Keep([]*nodeapi.Function{f, {Name: "shop/active", HasInput: true}})
+	n.Refused(gone) // by a request that was under way
+	n.Refused(active)
 	if all := n.List(""); len(all) != 1 || all[0].GetObserved().GetFunction() != "shop/fire" {
 		t.Errorf("%v", all)
 	}
@@ -95,6 +101,7 @@ func TestOnlyObservedFunctionsAreKept(t *testing.T) {
 // Whatever requests name, the notes stay small.
 func TestAttackRequestsOfAFunctionFillNoMemory(t *testing.T) {
 	n, f := observed.New(), function("shop/fire", "")
+	n.Keep([]*nodeapi.Function{f})
 	for i := range 10_000 {
 		n.Named(f, named(fmt.Sprintf("s3://videos/%d%s", i, strings.Repeat("ä", 512))))
 	}
@@ -116,27 +123,42 @@ func TestAttackRequestsOfAFunctionFillNoMemory(t *testing.T) {
 // One namespace with many functions leaves others theirs, and all together fill no memory.
 func TestAttackFunctionsOfANamespaceLeaveOthersTheirs(t *testing.T) {
 	n := observed.New()
+	var all []*nodeapi.Function
 	for i := range 2 * observed.OwnMost {
-		n.Refused(function(fmt.Sprint("shop/f", i), "", "mask"))
+		all = append(all, function(fmt.Sprint("shop/f", i), "", "mask"))
 	}
+	all = append(all, function("media/fire", ""))
+	n.Keep(all)
 	if got := len(n.List("shop")); got != observed.OwnMost {
 		t.Errorf("of one namespace %d inputs are noted", got)
 	}
-	n.Refused(function("media/fire", ""))
 	if got := len(n.List("media")); got != 1 {
 		t.Errorf("of another namespace %d inputs are noted", got)
 	}
 	for i := range 2 * observed.InputsMost {
-		n.Refused(function(fmt.Sprintf("ns%d/fire", i), ""))
+		all = append(all, function(fmt.Sprintf("ns%d/fire", i), ""))
 	}
+	n.Keep(all)
 	if got := len(n.List("")); got != observed.InputsMost {
 		t.Errorf("of all namespaces %d inputs are noted", got)
 	}
 	n.Keep(nil) // then there is room again
+	all = nil
 	for i := range observed.OwnMost {
-		n.Refused(function(fmt.Sprint("shop/g", i), ""))
+		all = append(all, function(fmt.Sprint("shop/g", i), ""))
 	}
+	n.Keep(all)
 	if got := len(n.List("")); got != observed.OwnMost {
 		t.Errorf("after all are gone %d inputs are noted", got)
+	}
+}
+
+// What a URL asks for may have a signature.
+func TestQueriesAreNotShown(t *testing.T) {
+	n, f := observed.New(), function("shop/fire", "")
+	n.Keep([]*nodeapi.Function{f})
+	n.Named(f, named("https://files.example.com/a.bin?X-Amz-Signature=abc"))
+	if got := latest(n.List("")[0]); len(got) != 1 || got[0] != "https://files.example.com/a.bin" {
+		t.Errorf("%q", got)
 	}
 }

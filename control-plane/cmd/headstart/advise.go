@@ -68,8 +68,9 @@ names was read, of all times it could have been.
 With --observed, list what templates name in the requests of functions with the
 annotation ` + filterapi.AnnotationMode + `: observe, of which Headstart fetches nothing.
 REQUESTS named the input, DISTINCT is how many different references they named, and
-LATEST the latest one; -o json has more of them. INCOMPLETE are requests of the
-function that lacked something of a template, and REFUSED those that named what the
+LATEST the latest one; -o json has more of them. UNNAMED are requests of the function
+that have nothing that a template names. INCOMPLETE are those that would be refused:
+something is missing, there twice or not usable. REFUSED are those that name what the
 store does not allow.`,
 		Example: "  headstart advise -n shop\n  headstart advise --prometheus monitoring/prometheus-k8s:9090\n  headstart advise --learned -n media\n  headstart advise --observed",
 		Args:    cobra.NoArgs,

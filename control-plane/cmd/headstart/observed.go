@@ -27,7 +27,9 @@ type observedInput struct {
 	Template string `json:"template"`
 	Requests int64  `json:"requests"`
 	Distinct int64  `json:"distinct"`
-	// Requests of the function that lacked something, what one of the latest lacked, and those that named what it may not read.
+	// Requests of the function that had nothing that a template names, in which something was missing, there twice or not
+	// usable, what that was in one of the latest, and those that named what the store does not allow.
+	Unnamed    int64            `json:"unnamed"`
 	Incomplete int64            `json:"incomplete"`
 	Lacked     string           `json:"lacked,omitempty"`
 	Refused    int64            `json:"refused"`
@@ -51,9 +53,9 @@ func (c *cli) observed(cmd *cobra.Command, q admin.CacheQuery) error {
 	if err != nil {
 		return err
 	}
-	all, out := observedOf(nodes), cmd.OutOrStdout()
+	all, out := observedOf(nodes, q.Namespace), cmd.OutOrStdout()
 	if c.output == jsonOutput {
-		err = printJSON(out, all)
+		err = errors.Join(printJSON(out, all), printCacheProblems(cmd.ErrOrStderr(), nodes))
 	} else {
 		err = errors.Join(printObserved(out, all), printCacheProblems(out, nodes))
 	}
@@ -63,13 +65,16 @@ func (c *cli) observed(cmd *cobra.Command, q admin.CacheQuery) error {
 	return err
 }
 
-// observedOf joins what nodes say.
-func observedOf(nodes []admin.CacheNode) []observedInput {
+// observedOf joins what nodes say of the functions of a namespace; empty: of all.
+func observedOf(nodes []admin.CacheNode, namespace string) []observedInput {
 	type of struct{ function, input, template string }
 	sums, different := map[of]*observedInput{}, map[of]*distinct.Sketch{}
 	for _, n := range nodes {
 		for _, e := range n.Entries {
 			m := e.GetObserved()
+			if m == nil || namespace != "" && e.GetNamespace() != namespace {
+				continue // of a node that is not asked like that
+			}
 			key := of{m.GetFunction(), m.GetInput(), e.GetReference()}
 			s := sums[key]
 			if s == nil {
@@ -77,9 +82,13 @@ func observedOf(nodes []admin.CacheNode) []observedInput {
 				sums[key], different[key] = s, &distinct.Sketch{}
 			}
 			s.Requests, s.Incomplete, s.Refused = s.Requests+m.GetRequests(), s.Incomplete+m.GetIncomplete(), s.Refused+m.GetRefused()
+			s.Unnamed += m.GetUnnamed()
 			s.Lacked = cmp.Or(s.Lacked, m.GetField())
 			different[key].Join(m.GetSketch())
 			for _, r := range m.GetLatest() {
+				if r.GetAt().CheckValid() != nil {
+					continue
+				}
 				s.Latest = append(s.Latest, namedReference{r.GetReference(), n.Node, r.GetAt().AsTime()})
 			}
 		}
@@ -111,8 +120,8 @@ func printObserved(out io.Writer, all []observedInput) error {
 			latest = i.Latest[0].Reference
 		}
 		rows = append(rows, []string{i.Function, template, strconv.FormatInt(i.Requests, 10), strconv.FormatInt(i.Distinct, 10),
-			incomplete, strconv.FormatInt(i.Refused, 10), latest})
+			strconv.FormatInt(i.Unnamed, 10), incomplete, strconv.FormatInt(i.Refused, 10), latest})
 	}
-	return printTable(out, "Nothing has been observed; "+filterapi.AnnotationMode+": observe has nodes observe a function's requests.", rows,
-		"FUNCTION", "INPUT", "REQUESTS", "DISTINCT", "INCOMPLETE", "REFUSED", "LATEST")
+	return printTable(out, "No function is observed. Set "+filterapi.AnnotationMode+": observe on a Service to see what its requests name.", rows,
+		"FUNCTION", "INPUT", "REQUESTS", "DISTINCT", "UNNAMED", "INCOMPLETE", "REFUSED", "LATEST")
 }

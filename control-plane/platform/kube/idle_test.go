@@ -425,6 +425,23 @@ func TestAWorkloadIsIdleWithTheLastOfItsFunctions(t *testing.T) {
 	})
 }
 
+// Nobody hears of an observed function's requests, so what it shares with another one is not withdrawn.
+func TestAWorkloadOfAnObservedFunctionStaysUp(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world, a *fakeAPI) {
+		w.hot()
+		twin := serviceOf(namespace, "twin", platformtest.Fire())
+		twin.Spec.Selector = map[string]string{"app": "fire"}
+		twin.Annotations = map[string]string{"headstart.dev/mode": "observe", "headstart.dev/input": "s3://videos/{header.x-key}"}
+		w.applyService(twin)
+		time.Sleep(3*window + drained)
+		wantScales(t, a, 1)
+		twin.Annotations["headstart.dev/mode"] = "active"
+		w.applyService(twin)
+		time.Sleep(window + drained + 2*moment)
+		wantScales(t, a, 1, 0)
+	})
+}
+
 func TestAnOperatorScalesToZero(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world, a *fakeAPI) {
 		w.hot()

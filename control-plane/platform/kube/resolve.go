@@ -51,6 +51,8 @@ type workload struct {
 	// 0: that is not ours to do.
 	window time.Duration
 	wakes  bool // it is ours to scale from zero
+	// observed: a function of it is only observed.
+	observed bool
 	// scaler is the autoscaler that has it, and least how few replicas that leaves.
 	scaler string
 	least  int32
@@ -214,7 +216,7 @@ func (p *Platform) deployed(name string) *function {
 func (p *Platform) regroup(namespace string) {
 	for key, w := range p.workloads {
 		if key.namespace == namespace {
-			w.functions, w.window, w.wakes, w.scaler, w.least = nil, 0, false, "", 0
+			w.functions, w.window, w.wakes, w.scaler, w.least, w.observed = nil, 0, false, "", 0, false
 		}
 	}
 	for _, f := range p.inside[namespace] {
@@ -233,12 +235,15 @@ func (p *Platform) regroup(namespace string) {
 		if f.ScalesToZero {
 			w.window = f.Policy.ScaleToZero
 		}
-		w.wakes = w.wakes || f.Wakes
+		w.wakes, w.observed = w.wakes || f.Wakes, w.observed || f.Policy.Observe
 		w.scaler, w.least = f.Scaler, f.Least
 	}
 	for key, w := range p.workloads {
 		if key.namespace == namespace && len(w.functions) == 0 {
 			delete(p.workloads, key)
+		}
+		if w.observed {
+			w.window = 0 // nobody hears of all its requests
 		}
 	}
 }

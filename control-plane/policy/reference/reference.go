@@ -42,17 +42,20 @@ headstart.dev/input: s3://videos/{header.x-key}
 
 - The function's requests take the same way as without Headstart. Istio's configuration of the function stays as it is, except for metadata that
   the filter reads. No header is added, and no request is refused.
-- The gateway's filter tells the node's daemon what the template makes of each request, and does not wait for the answer.
+- The gateway's filter tells the node's daemon what the template makes of each request, and does not wait for the answer. Gateways also
+  log the function's requests to the daemon, as those of every function.
 - The daemon fetches nothing. It counts the references, and whether the function may read them
   ([` + "`headstart_observed_inputs_total`" + `](metrics.md)).
-- Headstart neither stops nor wakes the function's pods.
+- Headstart neither stops nor wakes the function's pods, nor those that it shares with another Service. Scale them up before if they are at zero. Metrics of
+  Headstart that an autoscaler reads have no requests of an observed function: have it keep its pods meanwhile.
 
-` + "[`headstart advise --observed`](cli.md#headstart-advise)" + ` lists what templates have named on all nodes: the number of requests, of different
+[` + "`headstart advise --observed`" + `](cli.md#headstart-advise---observed) lists what templates have named on all nodes: the number of requests, of different
 references, and the latest references. Few different references in many requests mean that the cache of the nodes will help.
 Requests that are ` + "`incomplete`" + ` would be refused with ` + "`InputReferenceMalformed`" + `; those that are ` + "`refused`" + ` would fail with
-` + "`StoreNotAllowed`" + `.
+` + "`StoreNotAllowed`" + `. If most are ` + "`unnamed`" + `, the template names a header, parameter or path that requests do not have.
 
-Once the references are the objects that the function reads, remove the annotation, or write ` + "`active`" + `. Each change of the mode
+Once the references are the objects that the function reads, remove the annotation, or write ` + "`active`" + `. Requests wait for the input then and have it
+as their body, unless [` + "`headstart.dev/read-by`" + `](#what-they-mean) says that the program reads it by S3. Each change of the mode
 changes the cluster of the function in gateways, so they open their connections to its instances again.
 
 Annotations of pods are separate: a Service's pods keep the [volumes](volumes.md), the [S3](s3.md) and the [connections](connections.md) that

@@ -15,9 +15,9 @@ import (
 
 // named is what the nodes say of observed inputs.
 type named struct {
-	Function, Template             string
-	Requests, Distinct, Incomplete int64
-	Latest                         []struct{ Reference string }
+	Function, Template                      string
+	Requests, Distinct, Incomplete, Unnamed int64
+	Latest                                  []struct{ Reference string }
 }
 
 // observations asks for what the service's input has named.
@@ -57,7 +57,10 @@ func TestInputsAreObservedBeforeTheyAreFetched(t *testing.T) {
 	}
 	eventually(t, "an observation", func(ctx context.Context) error {
 		untouched(true)
-		_, err := observations(ctx, s)
+		n, err := observations(ctx, s)
+		if err == nil && n.Requests == 0 {
+			err = errors.New("no request")
+		}
 		return err
 	})
 	before, err := observations(t.Context(), s)
@@ -80,7 +83,7 @@ func TestInputsAreObservedBeforeTheyAreFetched(t *testing.T) {
 	}
 	eventually(t, "all observations", func(ctx context.Context) error {
 		n, err := observations(ctx, s)
-		if err == nil && (n.Requests != before.Requests+requests || n.Incomplete != 1) {
+		if err == nil && (n.Requests != before.Requests+requests || n.Incomplete != 1 || n.Unnamed != 1) {
 			err = fmt.Errorf("%+v after %+v", n, before)
 		}
 		return err

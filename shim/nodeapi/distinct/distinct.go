@@ -8,7 +8,7 @@ import (
 	"slices"
 )
 
-// Most is how many hashes a sketch keeps. Up to as many texts are counted exactly, more with a standard error of 6%
+// Most is how many hashes a sketch keeps. Fewer texts are counted exactly, more with a standard error of 6%
 // (1/sqrt(Most-2)).
 const Most = 256
 
@@ -27,9 +27,12 @@ func (s *Sketch) add(hash uint64) {
 	if known || at == Most {
 		return
 	}
-	if s.least = slices.Insert(s.least, at, hash); len(s.least) > Most {
-		s.least = slices.Clip(s.least[:Most])
+	if len(s.least) < Most {
+		s.least = slices.Insert(s.least, at, hash)
+		return
 	}
+	copy(s.least[at+1:], s.least[at:]) // the largest falls out
+	s.least[at] = hash
 }
 
 // Join gives it what another one has been given, of which these are the hashes.
@@ -48,5 +51,6 @@ func (s *Sketch) Count() int64 {
 		return int64(len(s.least))
 	}
 	// The hashes are spread evenly, so the largest of the smallest tells how dense they are.
-	return int64((Most - 1) / (float64(s.least[Most-1]) / math.MaxUint64))
+	// What a broken node says may be denser than anything there can be.
+	return int64(min((Most-1)/(float64(s.least[Most-1])/math.MaxUint64), math.MaxInt64/2))
 }

@@ -8,6 +8,16 @@ import (
 	"github.com/headstart-mesh/headstart/shim/nodeapi/distinct"
 )
 
+func TestAttackASketchOfABrokenNodeIsANumber(t *testing.T) {
+	var s distinct.Sketch
+	for i := range uint64(distinct.Most) {
+		s.Join([]uint64{i})
+	}
+	if got := s.Count(); got < distinct.Most {
+		t.Errorf("%d are counted", got)
+	}
+}
+
 func TestCount(t *testing.T) {
 	for _, n := range []int{0, 1, distinct.Most - 1, distinct.Most, 1000, 100_000} {
 		var s, one, other distinct.Sketch
