@@ -102,8 +102,8 @@ const (
 
 // MetadataNamespace is where gateways' filters find what Headstart says of a function: in the metadata
 // (filter_metadata) of its Envoy cluster in a mesh, and of its routes elsewhere. Under MetadataPrefetch
-// is a Function, as its Marshal writes it, unless the function's requests name no input. In a mesh all functions' clusters
-// have their names under MetadataFunction, and no others have.
+// is a Function, as its Marshal writes it, unless the function's requests name no input. In a mesh the clusters of all functions
+// that are not only observed have their names under MetadataFunction, and no others have.
 const (
 	MetadataNamespace = "headstart"
 	MetadataPrefetch  = "prefetch"
