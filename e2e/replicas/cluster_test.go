@@ -78,6 +78,7 @@ func newCluster(t *testing.T) *cluster {
 	c.http = httptest.NewServer(c)
 	t.Cleanup(func() { close(c.closed); c.http.Close() })
 	c.put("ADDED", "leases", &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: system, Name: "headstart-controlplane"}})
+	c.put("ADDED", "configmaps", &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: system, Name: "headstart-replicas"}}) // as the chart does
 	return c
 }
 
@@ -206,6 +207,9 @@ func (c *cluster) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 func (c *cluster) answer(r *http.Request, p place) (any, error) {
+	if r.Method == http.MethodPatch {
+		return c.patch(r, p)
+	}
 	var sent runtime.Object
 	if r.Method != http.MethodGet {
 		text, err := io.ReadAll(r.Body)
@@ -257,6 +261,31 @@ func (c *cluster) answer(r *http.Request, p place) (any, error) {
 	}
 	metaOf(sent).SetUID(metaOf(there).GetUID())
 	c.write("MODIFIED", p.resource, sent)
+	return c.objects[p.resource][p.namespace+"/"+p.name], nil
+}
+
+// patch merges into the data of a ConfigMap (RFC 7396), the only patch that control planes send here.
+func (c *cluster) patch(r *http.Request, p place) (any, error) {
+	var sent struct{ Data map[string]*string }
+	if err := json.NewDecoder(r.Body).Decode(&sent); err != nil {
+		return nil, err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	there, ok := c.objects[p.resource][p.namespace+"/"+p.name].(*corev1.ConfigMap)
+	if !ok {
+		return nil, apierrors.NewNotFound(schema.GroupResource{Resource: p.resource}, p.name)
+	}
+	there = there.DeepCopy()
+	for key, value := range sent.Data {
+		if there.Data == nil {
+			there.Data = map[string]string{}
+		}
+		if delete(there.Data, key); value != nil {
+			there.Data[key] = *value
+		}
+	}
+	c.write("MODIFIED", p.resource, there)
 	return c.objects[p.resource][p.namespace+"/"+p.name], nil
 }
 
