@@ -30,7 +30,8 @@ type cluster struct {
 }
 
 func gather(ctx context.Context, r *objects.Reader, namespace string) (*cluster, error) {
-	c := &cluster{services: map[key]corev1.Service{}, workloads: map[string][]*object.Workload{}, scalers: map[string][]*object.Scaler{}, pods: map[string][]corev1.Pod{}}
+	c := &cluster{services: map[key]corev1.Service{}, workloads: map[string][]*object.Workload{},
+		scalers: map[string][]*object.Scaler{}, pods: map[string][]corev1.Pod{}}
 	services, err := objects.List[corev1.Service](ctx, r, objects.Services, namespace, "!"+knativeOwned)
 	if err != nil {
 		return nil, err

@@ -68,7 +68,8 @@ func Look(ctx context.Context, r *objects.Reader, h History, a Asked) ([]Service
 		return nil, err
 	}
 	if len(c.services) > servicesMost {
-		return nil, fmt.Errorf("there are %d Services, more than the %d that are advised on at once: name a namespace by -n", len(c.services), servicesMost)
+		return nil, fmt.Errorf("there are %d Services, more than the %d that are advised on at once: name a namespace by -n",
+			len(c.services), servicesMost)
 	}
 	uses, err := read(ctx, h, a.Namespace)
 	if err != nil {
@@ -76,7 +77,9 @@ func Look(ctx context.Context, r *objects.Reader, h History, a Asked) ([]Service
 	}
 	services := []Service{}
 	together := map[*object.Workload][]corev1.Service{}
-	for _, k := range slices.SortedFunc(maps.Keys(uses), func(a, b key) int { return cmp.Or(cmp.Compare(a.namespace, b.namespace), cmp.Compare(a.name, b.name)) }) {
+	for _, k := range slices.SortedFunc(maps.Keys(uses), func(a, b key) int {
+		return cmp.Or(cmp.Compare(a.namespace, b.namespace), cmp.Compare(a.name, b.name))
+	}) {
 		s, ok := c.services[k]
 		if !ok {
 			continue
@@ -84,7 +87,8 @@ func Look(ctx context.Context, r *objects.Reader, h History, a Asked) ([]Service
 		if w, reason := c.workload(s); w != nil {
 			together[w] = append(together[w], s)
 		} else {
-			services = append(services, Service{Namespace: s.Namespace, Name: s.Name, Requests: uses[k].total, BodyBytes: uses[k].bytes / uses[k].total, Reason: reason})
+			services = append(services, Service{Namespace: s.Namespace, Name: s.Name, Requests: uses[k].total,
+				BodyBytes: uses[k].bytes / uses[k].total, Reason: reason})
 		}
 	}
 	for w, all := range together {
@@ -113,7 +117,8 @@ func (c *cluster) advise(w *object.Workload, services []corev1.Service, uses map
 		all.requests[i] = math.NaN() // there was nothing to be idle
 	}
 	start, seen := Start(c.podsOf(services[0]))
-	use := Use{Requests: all.requests, Step: a.Window.Step, Start: start, Replicas: int(w.Replicas), Duration: time.Duration(all.duration / all.total * float64(time.Millisecond))}
+	use := Use{Requests: all.requests, Step: a.Window.Step, Start: start, Replicas: int(w.Replicas),
+		Duration: time.Duration(all.duration / all.total * float64(time.Millisecond))}
 	use.Upload = min(use.Duration, time.Duration(all.bytes/all.total/a.Bandwidth*float64(time.Second)))
 	reason := ""
 	scaler := c.scaler(w)
@@ -148,7 +153,8 @@ func (c *cluster) advise(w *object.Workload, services []corev1.Service, uses map
 			}
 		}
 		if i == 0 {
-			out[i].IdleReplicaSeconds, out[i].ColdStarts, out[i].WaitedSeconds, out[i].OverlappedSeconds = g.Idle.Seconds(), g.Cold, g.Waited.Seconds(), g.Overlapped.Seconds()
+			out[i].IdleReplicaSeconds, out[i].ColdStarts = g.Idle.Seconds(), g.Cold
+			out[i].WaitedSeconds, out[i].OverlappedSeconds = g.Waited.Seconds(), g.Overlapped.Seconds()
 		}
 	}
 	return out
@@ -173,7 +179,8 @@ func proposed(s corev1.Service, g Gain, scaler *object.Scaler) (set map[string]s
 	case inputs || s.Annotations[policy.KeyScaleToZero] != "":
 		return nil, "it has its annotations: headstart report tells what it gains"
 	case scaler != nil && scaler.Least == 0:
-		return nil, fmt.Sprintf("%s %s scales it to zero, and its requests have no bodies to speak of: an input from a store would help", scaler.Kind, scaler.Name)
+		return nil, fmt.Sprintf("%s %s scales it to zero, and its requests have no bodies to speak of: an input from a store would help",
+			scaler.Kind, scaler.Name)
 	}
 	return nil, "its pauses are too short for what a start costs"
 }

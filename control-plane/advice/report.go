@@ -79,7 +79,8 @@ func Report(ctx context.Context, h History, step time.Duration, namespace string
 		functions = append(functions, *g)
 	}
 	slices.SortFunc(functions, func(a, b Gained) int {
-		return cmp.Or(cmp.Compare(b.IdleReplicaSeconds, a.IdleReplicaSeconds), cmp.Compare(b.SavedSeconds, a.SavedSeconds), cmp.Compare(a.Function, b.Function))
+		return cmp.Or(cmp.Compare(b.IdleReplicaSeconds, a.IdleReplicaSeconds), cmp.Compare(b.SavedSeconds, a.SavedSeconds),
+			cmp.Compare(a.Function, b.Function))
 	})
 	return functions, nil
 }
