@@ -201,6 +201,8 @@ func (n *ahead) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // ahead has a function work before its turn.
 func (n *ahead) ahead(a *attempt.Attempt, r *http.Request, keep calls.Keep) calls.Answer {
 	ctx, cancel := context.WithCancel(context.WithValue(context.WithoutCancel(r.Context()), early{}, a))
+	var working sync.WaitGroup
+	defer working.Wait() // a function works on, no matter how little, when it is squashed: not beside the next run
 	defer cancel()
 	asked := r.Header
 	if !a.Begin(cancel) {
@@ -214,7 +216,7 @@ func (n *ahead) ahead(a *attempt.Attempt, r *http.Request, keep calls.Keep) call
 		r.Header = asked.Clone()
 	}
 	done := make(chan calls.Answer, 1)
-	go func() { done <- calls.Do(n, r.WithContext(ctx), keep) }()
+	working.Go(func() { done <- calls.Do(n, r.WithContext(ctx), keep) })
 	if n.loses() && a.Squash() {
 		return calls.Answer{Failed: attempt.ErrSquashed}
 	}
