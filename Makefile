@@ -195,7 +195,9 @@ images:
 ## release: images for amd64 and arm64, chart, and command lines, into out/images and out/release; VERSION=v1.2.0, and IMAGE_REGISTRY as above
 release:
 	$(GO) run ./manifests/release -check -version '$(VERSION)'
-	$(GO) run ./manifests/images -out out/images -arch amd64,arm64 -tag '$(VERSION)' -version '$(VERSION)'
+	manifests/images/sysroot.sh amd64 out/sysroots/amd64
+	manifests/images/sysroot.sh arm64 out/sysroots/arm64
+	$(GO) run ./manifests/images -out out/images -arch amd64,arm64 -sysroots out/sysroots -tag '$(VERSION)' -version '$(VERSION)'
 	$(GO) run ./manifests/release -out out/release -images out/images -registry '$(IMAGE_REGISTRY)' -version '$(VERSION)'
 
 # The test cluster's helm, else yours.

@@ -1,11 +1,13 @@
 package main
 
 import (
+	"debug/elf"
 	"errors"
 	"fmt"
+	"io"
+	"io/fs"
 	"maps"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -13,28 +15,102 @@ import (
 	"github.com/headstart-mesh/headstart/manifests/artifact"
 )
 
-// linked returns a program of this machine with the libraries that it is linked with, each in its place.
-func linked(program string) ([]artifact.File, error) {
-	out, err := exec.Command("ldd", program).Output()
-	if failed, is := errors.AsType[*exec.ExitError](err); is {
-		err = fmt.Errorf("%w: %s", err, failed.Stderr)
+// libraryDirs are where systems have the libraries that programs are linked with, below a root.
+var libraryDirs = []string{"lib/*-linux-gnu", "usr/lib/*-linux-gnu", "lib64", "usr/lib64", "lib", "usr/lib"}
+
+// machines are the architectures of programs, by their names in an image's platform.
+var machines = map[string]elf.Machine{"amd64": elf.EM_X86_64, "arm64": elf.EM_AARCH64}
+
+// linked returns a program of the system whose root is a directory, with the libraries that it is linked with, each in its place.
+func linked(root, program, arch string) ([]artifact.File, error) {
+	machine, is := machines[arch]
+	if !is {
+		return nil, fmt.Errorf("programs for %s cannot be told from others; of the architectures amd64 and arm64 they can", arch)
 	}
-	if err != nil {
-		return nil, fmt.Errorf("looking for the libraries of %s: %w", program, err)
-	}
-	paths := map[string]bool{program: true}
-	for word := range strings.FieldsSeq(string(out)) {
-		if filepath.IsAbs(word) {
-			paths[filepath.Clean(word)] = true
+	paths := map[string]bool{}
+	var add func(path string) error
+	add = func(path string) error {
+		if paths[path] {
+			return nil
 		}
+		paths[path] = true
+		needs, err := needs(filepath.Join(root, path), machine)
+		if err != nil {
+			return err
+		}
+		for _, name := range needs {
+			found, err := find(root, name, machine)
+			if err != nil {
+				return fmt.Errorf("%s needs %s: %w", path, name, err)
+			}
+			if err := add(found); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	if err := add(filepath.Join("/", program)); err != nil {
+		return nil, err
 	}
 	var files []artifact.File
 	for _, path := range slices.Sorted(maps.Keys(paths)) {
-		content, err := os.ReadFile(path)
+		content, err := os.ReadFile(filepath.Join(root, path))
 		if err != nil {
 			return nil, err
 		}
 		files = append(files, artifact.File{Name: strings.TrimPrefix(path, "/"), Content: content, Mode: 0o755})
 	}
 	return files, nil
+}
+
+// errOtherMachine is said of a file that is no program or library for the machine.
+var errOtherMachine = errors.New("is for another machine")
+
+// needs are what a program or library is linked with: names, and the path of what loads them.
+func needs(path string, machine elf.Machine) ([]string, error) {
+	f, err := elf.Open(path)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	defer f.Close()
+	if f.Machine != machine {
+		return nil, fmt.Errorf("%s %w: %s, not %s", path, errOtherMachine, f.Machine, machine)
+	}
+	all, err := f.ImportedLibraries()
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	for _, p := range f.Progs {
+		if p.Type == elf.PT_INTERP {
+			loader, err := io.ReadAll(p.Open())
+			if err != nil {
+				return nil, fmt.Errorf("%s: %w", path, err)
+			}
+			all = append(all, strings.TrimRight(string(loader), "\x00"))
+		}
+	}
+	return all, nil
+}
+
+// find returns the path of a library for the machine below the root.
+func find(root, name string, machine elf.Machine) (string, error) {
+	if filepath.IsAbs(name) {
+		return name, nil
+	}
+	for _, dir := range libraryDirs {
+		paths, err := filepath.Glob(filepath.Join(root, dir, name))
+		if err != nil {
+			return "", err
+		}
+		for _, path := range paths {
+			switch _, err := needs(path, machine); {
+			case err == nil:
+				below, err := filepath.Rel(root, path)
+				return filepath.Join("/", below), err
+			case !errors.Is(err, errOtherMachine) && !errors.Is(err, fs.ErrNotExist):
+				return "", err
+			}
+		}
+	}
+	return "", fmt.Errorf("it is in none of %s/{%s}", strings.TrimSuffix(root, "/"), strings.Join(libraryDirs, ","))
 }

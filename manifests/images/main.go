@@ -51,7 +51,7 @@ var programs = []string{"control-plane/cmd/headstart", "control-plane/cmd/headst
 
 // build is what is asked for.
 type build struct {
-	out, registry, tag, version, base, roots, redis string
+	out, registry, tag, version, base, roots, redis, sysroots string
 	// archs are the architectures of each image. Several are in one index.
 	archs []string
 	// only are the images to build, all if empty.
@@ -73,8 +73,10 @@ func main() {
 		&b.base, "base", os.Getenv(baseEnv), "base image (default $"+baseEnv+"); empty: nothing but the roots of TLS",
 	)
 	flag.StringVar(&b.roots, "roots", "/etc/ssl/certs/ca-certificates.crt", "certificates (PEM) that are in the images if there is no --base")
-	flag.StringVar(&b.redis, "redis", "/usr/bin/redis-server", "redis-server for the nodes, which functions with state need to run ahead, "+
-		"on the architecture of this machine; empty: the --base has one, or there is none")
+	flag.StringVar(&b.redis, "redis", "/usr/bin/redis-server", "redis-server for the nodes, which functions with state need to run ahead; "+
+		"empty: the --base has one, or there is none")
+	flag.StringVar(&b.sysroots, "sysroots", "", "directory with a system's files for each architecture, as sysroot.sh makes them, "+
+		"from which the redis-server is; empty: this machine's, which has its own architecture alone")
 	flag.StringVar(&only, "only", "", "comma-separated names of images to build; empty: all")
 	flag.Parse()
 	b.archs = strings.Split(archs, ",")
@@ -198,15 +200,14 @@ func (b *build) program(ctx context.Context, platform v1.Platform, pkg string) (
 	if err != nil {
 		return nil, err
 	}
-	switch {
-	case pkg != daemon || b.redis == "":
-	case platform.Architecture != runtime.GOARCH:
-		fmt.Fprintf(os.Stderr, "· no redis-server for %s: functions with state run in their turn there, unless the --base has one\n",
-			platform.Architecture)
-	default:
-		files, err := linked(b.redis)
+	if pkg == daemon && b.redis != "" {
+		root := "/"
+		if b.sysroots != "" {
+			root = filepath.Join(b.sysroots, platform.Architecture)
+		}
+		files, err := linked(root, b.redis, platform.Architecture)
 		if err != nil {
-			return nil, fmt.Errorf("%w; name a redis-server by --redis, or none", err)
+			return nil, fmt.Errorf("redis-server: %w; name it by --redis and --sysroots, or none by --redis=", err)
 		}
 		if base, err = with(base, files...); err != nil {
 			return nil, err
