@@ -7,7 +7,7 @@ arch=$1 root=$2
 [ -e "$root/usr/bin/redis-server" ] && exit 0
 echo "· redis-server for $arch" >&2
 for tool in apt-get dpkg-deb; do
-	command -v $tool >/dev/null || { echo "sysroot: $tool is needed: run this on Debian or Ubuntu" >&2; exit 1; }
+	command -v $tool >/dev/null || { echo "sysroot: $tool is needed: run this on Debian" >&2; exit 1; }
 done
 state=$(mktemp -d)
 trap 'rm -rf "$state"' EXIT

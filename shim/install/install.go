@@ -63,6 +63,7 @@ const (
 	EventReady      = "HeadstartReady"
 	EventRemoved    = "HeadstartRemoved"
 	EventUnsuited   = "HeadstartUnsuited"
+	EventWritesLeft = "HeadstartWritesLeft"
 )
 
 // Settings are the operator's.

@@ -3,7 +3,10 @@ package install_test
 import (
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
+
+	"github.com/headstart-mesh/headstart/shim/install"
 )
 
 // daemonLeft is what a daemon that was killed leaves.
@@ -67,6 +70,9 @@ func TestTheDaemonsFilesGo(t *testing.T) {
 			r.uninstall(t)
 			if diff := different(want, snapshot(t, r.root)); len(diff) > 0 {
 				t.Errorf("the node is different: %v", diff)
+			}
+			if told := slices.Contains(r.node.events, install.EventWritesLeft); told != slices.Equal(c.stay, pending) {
+				t.Errorf("an event says that writes are left: %v", told)
 			}
 		})
 	}

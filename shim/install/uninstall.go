@@ -30,7 +30,7 @@ func (i *Installer) Uninstall(ctx context.Context) (err error) {
 	}
 	if c.journal == nil {
 		i.Log.Info("nothing is installed on this node")
-		return i.cleanUp()
+		return i.cleanUp(ctx)
 	}
 	containerd, err := i.connect(c.journal.Socket)
 	if err != nil {
@@ -58,7 +58,7 @@ func (i *Installer) Uninstall(ctx context.Context) (err error) {
 	if err := c.revertAll(false); err != nil {
 		return err
 	}
-	if err := i.cleanUp(); err != nil {
+	if err := i.cleanUp(ctx); err != nil {
 		return err
 	}
 	if err := c.end(); err != nil {
@@ -70,8 +70,8 @@ func (i *Installer) Uninstall(ctx context.Context) (err error) {
 	return nil
 }
 
-// cleanUp removes what the daemon has left.
-func (i *Installer) cleanUp() error {
+// cleanUp removes what the daemon has left. The log of the installer's pod goes with the pod: an event says what is not to be lost.
+func (i *Installer) cleanUp(ctx context.Context) error {
 	stay, err := removeRemains(i.Tree)
 	if slices.Contains(stay, daemonWrites) { // and what it is in with it
 		stay = slices.DeleteFunc(stay, func(p string) bool { return p == daemonState })
@@ -80,6 +80,7 @@ func (i *Installer) cleanUp() error {
 		why := "others use it"
 		if p == daemonWrites {
 			why = "it has objects that are not in their stores yet; install Headstart again to have them uploaded"
+			i.Node.Announce(ctx, EventWritesLeft, p+" stays: "+why)
 		}
 		i.Log.Warn(p + " stays: " + why)
 	}

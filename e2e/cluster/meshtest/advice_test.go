@@ -3,6 +3,7 @@
 package meshtest
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"io"
@@ -22,6 +23,7 @@ import (
 	"github.com/headstart-mesh/headstart/control-plane/history/historytest"
 	"github.com/headstart-mesh/headstart/e2e/cluster/cloud"
 	"github.com/headstart-mesh/headstart/e2e/cluster/world"
+	"github.com/headstart-mesh/headstart/e2e/functions/mjpeggen"
 )
 
 const (
@@ -37,6 +39,8 @@ const (
 	shortest = 30 * time.Second
 	// chunk is what a client sends at once.
 	chunk = 50_000
+	// few of a video's frames are looked at, so that a warm answer takes no time.
+	few = "1000000"
 )
 
 // use is how one of the services is used.
@@ -44,7 +48,7 @@ type use struct {
 	name     string
 	replicas int
 	start    time.Duration
-	body     int           // bytes
+	body     int64         // bytes of a video; 0: one frame, which is there at once
 	pause    time.Duration // between two requests; the first comes after half of it
 	gains    bool          // it is to be advised
 }
@@ -63,7 +67,11 @@ var uses = []use{
 }
 
 // mesh counts as Istio's proxies do, which the cluster's plain Envoys cannot.
-type mesh struct{ requests, bytes, durations *prometheus.CounterVec }
+type mesh struct {
+	requests, bytes, durations *prometheus.CounterVec
+	// videos are the bodies by their size.
+	videos map[int64][]byte
+}
 
 func newMesh(t *testing.T) (m mesh, address string) {
 	registry := prometheus.NewRegistry()
@@ -72,7 +80,16 @@ func newMesh(t *testing.T) (m mesh, address string) {
 		registry.MustRegister(c)
 		return c
 	}
-	m = mesh{counter("istio_requests_total"), counter("istio_request_bytes_sum"), counter("istio_request_duration_milliseconds_sum")}
+	m = mesh{counter("istio_requests_total"), counter("istio_request_bytes_sum"), counter("istio_request_duration_milliseconds_sum"), map[int64][]byte{}}
+	for _, u := range uses {
+		if m.videos[u.body] == nil {
+			var video bytes.Buffer
+			if _, err := mjpeggen.Generate(&video, u.body, 1); err != nil {
+				t.Fatal(err)
+			}
+			m.videos[u.body] = video.Bytes()
+		}
+	}
 	server := httptest.NewServer(promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
 	t.Cleanup(server.Close)
 	return m, strings.TrimPrefix(server.URL, "http://")
@@ -86,35 +103,33 @@ func (m mesh) ask(ctx context.Context, c *world.Client, u use) error {
 	if err != nil {
 		return err
 	}
-	r.Body, r.ContentLength = io.NopCloser(&paced{left: u.body}), int64(u.body)
+	video := m.videos[u.body]
+	r.Body, r.ContentLength = io.NopCloser(&paced{bytes.NewReader(video)}), int64(len(video))
 	began := time.Now()
 	answer, err := http.DefaultClient.Do(r)
 	if err != nil {
 		return err
 	}
 	defer answer.Body.Close()
-	if _, err := io.Copy(io.Discard, answer.Body); err != nil || answer.StatusCode != http.StatusOK {
-		return fmt.Errorf("%s answers %s, %w", u.name, answer.Status, err)
+	text, err := io.ReadAll(answer.Body)
+	if err != nil || answer.StatusCode != http.StatusOK {
+		return fmt.Errorf("%s answers %s: %s, %w", u.name, answer.Status, text, err)
 	}
 	const headers = 600
 	labels := []string{"source", world.Functions, u.name}
 	m.requests.WithLabelValues(labels...).Inc()
-	m.bytes.WithLabelValues(labels...).Add(float64(u.body + headers))
+	m.bytes.WithLabelValues(labels...).Add(float64(len(video) + headers))
 	m.durations.WithLabelValues(labels...).Add(float64(time.Since(began).Milliseconds()))
 	return nil
 }
 
 // paced is a body that a client sends as fast as its line is.
-type paced struct{ left int }
+type paced struct{ io.Reader }
 
 func (p *paced) Read(b []byte) (int, error) {
-	if p.left == 0 {
-		return 0, io.EOF
-	}
-	n := min(len(b), chunk, p.left)
+	n, err := p.Reader.Read(b[:min(len(b), chunk)])
 	<-time.After(time.Duration(float64(n) / bandwidth * float64(time.Second)))
-	p.left -= n
-	return n, nil
+	return n, err
 }
 
 // traffic sends requests to all of them for a phase, at the same times in each.
@@ -160,7 +175,7 @@ func TestAdviceComesTrue(t *testing.T) {
 		functions := []world.Function{}
 		for _, u := range uses {
 			functions = append(functions, world.Function{Name: u.name, Replicas: u.replicas, Part: advised,
-				Env: map[string]string{"FIRE_STARTUP": u.start.String()}, Annotations: annotations[u.name]})
+				Env: map[string]string{"FIRE_STARTUP": u.start.String(), "FIRE_EVERY": few}, Annotations: annotations[u.name]})
 		}
 		if err := in.Deploy(t.Context(), functions...); err != nil {
 			t.Fatal(err)

@@ -150,7 +150,8 @@ func TestTheReferenceIsComplete(t *testing.T) {
 		}
 	}
 	check(command())
-	for _, event := range []string{install.EventRestarting, install.EventReady, install.EventRemoved, install.EventUnsuited} {
+	for _, event := range []string{install.EventRestarting, install.EventReady, install.EventRemoved, install.EventUnsuited,
+		install.EventWritesLeft} {
 		if !strings.Contains(string(text), "`"+event+"`") {
 			t.Errorf("%s lacks %s", page, event)
 		}
