@@ -32,13 +32,7 @@ func Start(t testing.TB, samples string, flags ...string) (address string) {
 		write(t, filepath.Join(dir, "samples"), strings.TrimSuffix(samples, "# EOF\n")+"# EOF\n"), data).CombinedOutput(); err != nil {
 		t.Fatalf("promtool (make setup installs it): %v\n%s", err, out)
 	}
-	return serve(t, "127.0.0.1", data, "{}\n", flags...)
-}
-
-// Scrape returns the address of a server that asks for metrics by the configuration, and listens on the address of a host.
-func Scrape(t testing.TB, host, config string) (address string) {
-	t.Helper()
-	return serve(t, host, filepath.Join(t.TempDir(), "data"), config)
+	return serve(t, data, flags...)
 }
 
 func write(t testing.TB, file, text string) string {
@@ -49,11 +43,11 @@ func write(t testing.TB, file, text string) string {
 	return file
 }
 
-func serve(t testing.TB, host, data, config string, flags ...string) string {
+func serve(t testing.TB, data string, flags ...string) string {
 	t.Helper()
-	address := fmt.Sprintf("%s:%d", host, porttest.Free(t))
+	address := fmt.Sprintf("127.0.0.1:%d", porttest.Free(t))
 	var log bytes.Buffer
-	server := exec.CommandContext(t.Context(), "prometheus", append(flags, "--config.file", write(t, filepath.Join(t.TempDir(), "config.yaml"), config),
+	server := exec.CommandContext(t.Context(), "prometheus", append(flags, "--config.file", write(t, filepath.Join(t.TempDir(), "config.yaml"), "{}\n"),
 		"--storage.tsdb.path", data, "--storage.tsdb.retention.time", "400d", "--web.listen-address", address, "--log.level", "warn")...)
 	server.Stdout, server.Stderr = &log, &log
 	server.Cancel = func() error { return server.Process.Signal(syscall.SIGTERM) }

@@ -8,9 +8,11 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"net"
 	"net/http"
 	"net/http/httptest"
-	"net/url"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -20,10 +22,10 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/headstart-mesh/headstart/control-plane/advice"
-	"github.com/headstart-mesh/headstart/control-plane/history/historytest"
 	"github.com/headstart-mesh/headstart/e2e/cluster/cloud"
 	"github.com/headstart-mesh/headstart/e2e/cluster/world"
 	"github.com/headstart-mesh/headstart/e2e/functions/mjpeggen"
+	"github.com/headstart-mesh/headstart/e2e/functions/ociimage"
 )
 
 const (
@@ -90,9 +92,16 @@ func newMesh(t *testing.T) (m mesh, address string) {
 			m.videos[u.body] = video.Bytes()
 		}
 	}
-	server := httptest.NewServer(promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
+	listener, err := new(net.ListenConfig).Listen(t.Context(), "tcp", net.JoinHostPort(cloud.Host.String(), "0"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := httptest.NewUnstartedServer(promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
+	server.Listener.Close()
+	server.Listener = listener
+	server.Start()
 	t.Cleanup(server.Close)
-	return m, strings.TrimPrefix(server.URL, "http://")
+	return m, listener.Addr().String()
 }
 
 // ask sends a request, and counts it.
@@ -233,32 +242,61 @@ func TestAdviceComesTrue(t *testing.T) {
 
 func within(said, came float64) bool { return math.Abs(said-came) <= 0.3*came }
 
-// watch has a Prometheus ask the mesh, control planes and daemons, and puts it where Istio's samples have it.
+// watch has a Prometheus in a pod ask the mesh, control planes and daemons, where Istio's samples have it: the API server, by which
+// the command line gets there, leads to pods only.
 func watch(t *testing.T, exporter string) {
 	t.Helper()
-	targets := fmt.Sprintf("%q", exporter)
+	const image, program = "headstart.local/prometheus:1", "/usr/bin/prometheus"
+	files := map[string]ociimage.File{program: {Source: program, Mode: 0o755}}
+	if err := ociimage.AddLibraries(files, program); err != nil {
+		t.Fatal(err)
+	}
+	var archive bytes.Buffer
+	if err := ociimage.Build(&archive, ociimage.Image{Ref: image, Entrypoint: []string{program}, Files: files}); err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(t.TempDir(), "prometheus.tar")
+	if err := os.WriteFile(file, archive.Bytes(), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := in.ImportImage(t.Context(), file); err != nil {
+		t.Fatal(err)
+	}
+	targets := []string{exporter}
 	for pod := range strings.FieldsSeq(kubectl(t, "-n", world.System, "get", "pods", "--field-selector", "status.phase=Running", "-o",
 		`jsonpath={range .items[*]}{.status.podIP}:{.spec.containers[*].ports[?(@.name=="http-metrics")].containerPort}{"\n"}{end}`)) {
 		if !strings.HasSuffix(pod, ":") {
-			targets += fmt.Sprintf(", %q", pod)
+			targets = append(targets, pod)
 		}
 	}
-	address := historytest.Scrape(t, cloud.Host.String(),
-		"global: {scrape_interval: 5s}\nscrape_configs: [{job_name: all, static_configs: [{targets: ["+targets+"]}]}]\n")
-	u, err := url.Parse(address)
-	if err != nil {
-		t.Fatal(err)
-	}
+	t.Cleanup(func() {
+		remove(t, "kubectl", "-n", "istio-system", "delete", "service,pod,configmap", "--selector", "app=prometheus")
+	})
 	apply(t, fmt.Sprintf(`
 apiVersion: v1
 kind: Service
-metadata: {name: prometheus, namespace: istio-system}
-spec: {ports: [{port: 9090}]}
+metadata: {name: prometheus, namespace: istio-system, labels: {app: prometheus}}
+spec: {selector: {app: prometheus}, ports: [{port: 9090}]}
 ---
 apiVersion: v1
-kind: Endpoints # the API server leads to no others
-metadata: {name: prometheus, namespace: istio-system}
-subsets: [{addresses: [{ip: %s}], ports: [{port: %s}]}]
-`, u.Hostname(), u.Port()))
-	t.Cleanup(func() { remove(t, "kubectl", "-n", "istio-system", "delete", "service", "prometheus") })
+kind: ConfigMap
+metadata: {name: prometheus, namespace: istio-system, labels: {app: prometheus}}
+data:
+  prometheus.yaml: |
+    global: {scrape_interval: 5s}
+    scrape_configs: [{job_name: all, static_configs: [{targets: ["%s"]}]}]
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: prometheus, namespace: istio-system, labels: {app: prometheus}}
+spec:
+  containers:
+  - name: prometheus
+    image: %s
+    args: [--config.file=/etc/prometheus/prometheus.yaml, --storage.tsdb.path=/data]
+    readinessProbe: {httpGet: {path: /-/ready, port: 9090}, periodSeconds: 1}
+    volumeMounts: [{name: config, mountPath: /etc/prometheus}, {name: data, mountPath: /data}]
+  volumes: [{name: config, configMap: {name: prometheus}}, {name: data, emptyDir: {}}]
+`, strings.Join(targets, `", "`), image))
+	tool(t, "kubectl", "-n", "istio-system", "wait", "--for=condition=Ready", "--timeout=60s", "pod/prometheus")
 }
