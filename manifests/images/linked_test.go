@@ -74,7 +74,8 @@ func TestAProgramThatCannotBeLinked(t *testing.T) {
 		t.Fatal(err)
 	}
 	without := t.TempDir()
-	put(t, without, []artifact.File{{Name: "bin/tar", Content: content}, {Name: "bin/text", Content: []byte("#!/bin/sh\necho this is no program of a machine, but text of some length\n")}})
+	put(t, without, []artifact.File{{Name: "bin/tar", Content: content},
+		{Name: "bin/text", Content: []byte("#!/bin/sh\necho this is no program of a machine, but text of some length\n")}})
 	other := map[string]string{"amd64": "arm64", "arm64": "amd64"}[runtime.GOARCH]
 	for _, c := range []struct{ program, arch, want string }{
 		{"/bin/tar", runtime.GOARCH, "it is in none of " + without},
