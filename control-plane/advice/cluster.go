@@ -1,9 +1,12 @@
 package advice
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -27,6 +30,7 @@ type cluster struct {
 	workloads map[string][]*object.Workload // by namespace
 	scalers   map[string][]*object.Scaler
 	pods      map[string][]corev1.Pod
+	gateways  map[key]bool // workloads
 }
 
 func gather(ctx context.Context, r *objects.Reader, namespace string) (*cluster, error) {
@@ -49,9 +53,10 @@ func gather(ctx context.Context, r *objects.Reader, namespace string) (*cluster,
 	return c, errors.Join(
 		into(ctx, r, namespace, objects.Deployments, func(d *appsv1.Deployment) (*object.Workload, error) { return object.WorkloadOf(d) }, c.workloads),
 		into(ctx, r, namespace, objects.StatefulSets, func(s *appsv1.StatefulSet) (*object.Workload, error) { return object.WorkloadOf(s) }, c.workloads),
+		// Before the HorizontalPodAutoscalers that KEDA makes of them.
+		into(ctx, r, namespace, objects.ScaledObjects, func(u *unstructured.Unstructured) (*object.Scaler, error) { return object.ScalerOf(u) }, c.scalers),
 		into(ctx, r, namespace, objects.Autoscalers,
-			func(h *autoscalingv2.HorizontalPodAutoscaler) (*object.Scaler, error) { return object.ScalerOf(h) }, c.scalers),
-		into(ctx, r, namespace, objects.ScaledObjects, func(u *unstructured.Unstructured) (*object.Scaler, error) { return object.ScalerOf(u) }, c.scalers))
+			func(h *autoscalingv2.HorizontalPodAutoscaler) (*object.Scaler, error) { return object.ScalerOf(h) }, c.scalers))
 }
 
 // into lists a kind by namespace, if the API server knows it.
@@ -90,6 +95,59 @@ func (c *cluster) workload(s corev1.Service) (*object.Workload, string) {
 		return found[0], ""
 	}
 	return nil, fmt.Sprintf("%d workloads have its pods, and Headstart scales one", len(found))
+}
+
+// gatewaysAmong finds the gateways of Istio among the callers of services.
+func gatewaysAmong(ctx context.Context, r *objects.Reader, uses map[key]used) (map[key]bool, error) {
+	namespaces := map[string]bool{}
+	for _, u := range uses {
+		for caller := range u.callers {
+			if caller.name != unknown {
+				namespaces[caller.namespace] = true
+			}
+		}
+	}
+	gateways := map[key]bool{}
+	for _, namespace := range slices.Sorted(maps.Keys(namespaces)) {
+		pods, err := objects.List[corev1.Pod](ctx, r, objects.Pods, namespace, "")
+		if err != nil {
+			return nil, err
+		}
+		for _, p := range pods {
+			proxy := objects.Router(p)
+			if proxy == nil {
+				continue
+			}
+			for _, e := range proxy.Env {
+				if e.Name == workloadName {
+					gateways[key{namespace, e.Value}] = true
+				}
+			}
+		}
+	}
+	return gateways, nil
+}
+
+// workloadName is the variable by which a proxy of Istio knows what metrics call its workload.
+const workloadName = "ISTIO_META_WORKLOAD_NAME"
+
+// unknown is Istio's name for a caller that has no proxy.
+const unknown = "unknown"
+
+// inside tells that requests came from elsewhere than gateways, which alone wait for a start: "" if none did.
+func (c *cluster) inside(u used) string {
+	others := slices.SortedFunc(maps.Keys(u.callers), func(a, b key) int {
+		return cmp.Or(cmp.Compare(u.callers[b], u.callers[a]), cmp.Compare(a.namespace+"/"+a.name, b.namespace+"/"+b.name))
+	})
+	others = slices.DeleteFunc(others, func(k key) bool { return c.gateways[k] || u.callers[k] == 0 })
+	if len(others) == 0 {
+		return ""
+	}
+	of := others[0].namespace + "/" + others[0].name
+	if others[0].name == unknown {
+		of = "a caller without a proxy"
+	}
+	return fmt.Sprintf("%.0f of its requests came from %s and by no gateway: without a replica they would fail", u.callers[others[0]], of)
 }
 
 // scaler is the autoscaler of a workload; nil: it has none.

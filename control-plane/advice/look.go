@@ -75,6 +75,9 @@ func Look(ctx context.Context, r *objects.Reader, h History, a Asked) ([]Service
 	if err != nil {
 		return nil, err
 	}
+	if c.gateways, err = gatewaysAmong(ctx, r, uses); err != nil {
+		return nil, err
+	}
 	services := []Service{}
 	together := map[*object.Workload][]corev1.Service{}
 	for _, k := range slices.SortedFunc(maps.Keys(uses), func(a, b key) int {
@@ -105,11 +108,13 @@ func Look(ctx context.Context, r *objects.Reader, h History, a Asked) ([]Service
 func (c *cluster) advise(w *object.Workload, services []corev1.Service, uses map[key]used, a Asked) []Service {
 	all := used{requests: make([]float64, a.Window.Points())}
 	out := []Service{}
+	inside := ""
 	for _, s := range services {
 		u := uses[key{s.Namespace, s.Name}]
 		for i := range all.requests {
 			all.requests[i] += u.requests[i]
 		}
+		inside = cmp.Or(inside, c.inside(u))
 		all.total, all.bytes, all.duration = all.total+u.total, all.bytes+u.bytes, all.duration+u.duration
 		out = append(out, Service{Namespace: s.Namespace, Name: s.Name, Requests: u.total, Replicas: int(w.Replicas), BodyBytes: u.bytes / u.total})
 	}
@@ -123,9 +128,11 @@ func (c *cluster) advise(w *object.Workload, services []corev1.Service, uses map
 	reason := ""
 	scaler := c.scaler(w)
 	switch {
-	case scaler == nil:
-	case scaler.Least == 0:
+	case scaler != nil && scaler.Least == 0:
 		use.Anothers = cmp.Or(scaler.Cooldown, cooldown)
+	case inside != "":
+		reason = inside
+	case scaler == nil:
 	case scaler.Kind == object.ScaledObject:
 		reason = fmt.Sprintf("ScaledObject %s keeps %d: let it scale to zero by minReplicaCount: 0", scaler.Name, scaler.Least)
 	default:

@@ -20,7 +20,8 @@ func shop(names ...string) (*cluster, *object.Workload, []corev1.Service) {
 	w := &object.Workload{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "cart"}, Kind: object.Deployment, Replicas: 2, Labels: map[string]string{"app": "cart"}}
 	pod := podOf(1, 1, 4)
 	pod.Labels = w.Labels
-	c := &cluster{workloads: map[string][]*object.Workload{"shop": {w}}, scalers: map[string][]*object.Scaler{}, pods: map[string][]corev1.Pod{"shop": {pod}}}
+	c := &cluster{workloads: map[string][]*object.Workload{"shop": {w}}, scalers: map[string][]*object.Scaler{},
+		gateways: map[key]bool{{"istio-system", "gateway"}: true}, pods: map[string][]corev1.Pod{"shop": {pod}}}
 	var services []corev1.Service
 	for _, name := range names {
 		services = append(services, corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name}, Spec: corev1.ServiceSpec{Selector: w.Labels}})
@@ -48,21 +49,32 @@ func TestAdvise(t *testing.T) {
 	annotated := func(annotations map[string]string) func(*cluster, *object.Workload, []corev1.Service) {
 		return func(_ *cluster, _ *object.Workload, s []corev1.Service) { s[0].Annotations = annotations }
 	}
+	by := func(u used, callers map[key]float64) map[string]used {
+		u.callers = callers
+		return map[string]used{"cart": u}
+	}
+	gateway, sidecar := key{"istio-system", "gateway"}, key{"shop", "checkout"}
 	for name, c := range map[string]struct {
 		uses   map[string]used
 		change func(*cluster, *object.Workload, []corev1.Service)
 		want   map[string]string // of the first service
 		reason string
 	}{
-		"idle":                {map[string]used{"cart": of(hourly, 600)}, nil, idle, ""},
-		"with bodies":         {map[string]used{"cart": of(hourly, 2e6)}, nil, both, ""},
-		"busy":                {map[string]used{"cart": of(busy, 600)}, nil, nil, "its pauses are too short"},
-		"KEDA, to zero":       {map[string]used{"cart": of(hourly, 2e6)}, keda(0), body, ""},
-		"KEDA, without body":  {map[string]used{"cart": of(hourly, 600)}, keda(0), nil, "ScaledObject cart scales it to zero"},
-		"KEDA, keeps one":     {map[string]used{"cart": of(hourly, 600)}, keda(1), nil, "ScaledObject cart keeps 1: let it scale to zero by minReplicaCount: 0"},
-		"has its own input":   {map[string]used{"cart": of(hourly, 2e6)}, annotated(map[string]string{"headstart.dev/input": "s3://a/b"}), idle, ""},
-		"has a named input":   {map[string]used{"cart": of(hourly, 2e6)}, annotated(map[string]string{"headstart.dev/input.mask": "s3://a/b"}), idle, ""},
-		"has its annotations": {map[string]used{"cart": of(hourly, 600)}, annotated(map[string]string{"headstart.dev/scale-to-zero": "5m"}), nil, "headstart report"},
+		"idle":               {map[string]used{"cart": of(hourly, 600)}, nil, idle, ""},
+		"with bodies":        {map[string]used{"cart": of(hourly, 2e6)}, nil, both, ""},
+		"busy":               {map[string]used{"cart": of(busy, 600)}, nil, nil, "its pauses are too short"},
+		"KEDA, to zero":      {map[string]used{"cart": of(hourly, 2e6)}, keda(0), body, ""},
+		"KEDA, without body": {map[string]used{"cart": of(hourly, 600)}, keda(0), nil, "ScaledObject cart scales it to zero"},
+		"KEDA, keeps one":    {map[string]used{"cart": of(hourly, 600)}, keda(1), nil, "ScaledObject cart keeps 1: let it scale to zero by minReplicaCount: 0"},
+		"called by gateways": {by(of(hourly, 600), map[key]float64{gateway: 24, sidecar: 0}), nil, idle, ""},
+		"called by others too": {by(of(hourly, 600), map[key]float64{gateway: 20, sidecar: 4}), nil, nil,
+			"4 of its requests came from shop/checkout and by no gateway"},
+		"called by nobody knows whom": {by(of(hourly, 600), map[key]float64{{"unknown", "unknown"}: 24}), nil, nil,
+			"24 of its requests came from a caller without a proxy and by no gateway"},
+		"KEDA, called by others": {by(of(hourly, 2e6), map[key]float64{sidecar: 24}), keda(0), body, ""},
+		"has its own input":      {map[string]used{"cart": of(hourly, 2e6)}, annotated(map[string]string{"headstart.dev/input": "s3://a/b"}), idle, ""},
+		"has a named input":      {map[string]used{"cart": of(hourly, 2e6)}, annotated(map[string]string{"headstart.dev/input.mask": "s3://a/b"}), idle, ""},
+		"has its annotations":    {map[string]used{"cart": of(hourly, 600)}, annotated(map[string]string{"headstart.dev/scale-to-zero": "5m"}), nil, "headstart report"},
 		"at zero": {map[string]used{"cart": of(hourly, 600)}, func(c *cluster, w *object.Workload, _ []corev1.Service) {
 			w.Replicas, c.pods = 0, nil
 		}, nil, "it is at zero now"},

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math"
+	"slices"
 
 	"github.com/headstart-mesh/headstart/control-plane/history"
 )
@@ -18,10 +19,15 @@ type History interface {
 
 // Labels of Istio's standard metrics.
 const (
-	labelNamespace = "destination_service_namespace"
-	labelName      = "destination_service_name"
-	labelReporter  = "reporter"
+	labelNamespace       = "destination_service_namespace"
+	labelName            = "destination_service_name"
+	labelReporter        = "reporter"
+	labelCallerNamespace = "source_workload_namespace"
+	labelCaller          = "source_workload"
 )
+
+// bySource is the reporter that is at the caller, and so knows it.
+const bySource = "source"
 
 type key struct{ namespace, name string }
 
@@ -30,6 +36,29 @@ type used struct {
 	requests        []float64 // NaN where the mesh was not scraped
 	total           float64
 	bytes, duration float64 // of all requests; ms
+	// callers are workloads with how many requests came from each, as far as the metrics tell. Istio calls what has no proxy unknown.
+	callers map[key]float64
+}
+
+// add adds requests of a caller.
+func (u *used) add(caller key, grown []float64) {
+	if u.requests == nil {
+		u.requests, u.callers = slices.Repeat([]float64{math.NaN()}, len(grown)), map[key]float64{}
+	}
+	for i, n := range grown {
+		switch {
+		case math.IsNaN(n):
+		case math.IsNaN(u.requests[i]):
+			u.requests[i] = n
+		default:
+			u.requests[i] += n
+		}
+	}
+	came := history.Sum(grown)
+	u.total += came
+	if caller.name != "" {
+		u.callers[caller] += came
+	}
 }
 
 // read asks what the mesh has counted. A request is counted by both of its ends if both are in the mesh, so the highest count
@@ -50,13 +79,17 @@ func read(ctx context.Context, h History, namespace string) (map[key]used, error
 	all := map[counter]*used{}
 	for _, metric := range []struct {
 		name string
-		take func(u *used, grown []float64)
+		by   []string
+		take func(u *used, s history.Series)
 	}{
-		{"istio_requests_total", func(u *used, grown []float64) { u.requests, u.total = grown, history.Sum(grown) }},
-		{"istio_request_bytes_sum", func(u *used, grown []float64) { u.bytes = history.Sum(grown) }},
-		{"istio_request_duration_milliseconds_sum", func(u *used, grown []float64) { u.duration = history.Sum(grown) }},
+		{"istio_requests_total", []string{labelCallerNamespace, labelCaller},
+			func(u *used, s history.Series) {
+				u.add(key{s.Labels[labelCallerNamespace], s.Labels[labelCaller]}, s.Values)
+			}},
+		{"istio_request_bytes_sum", nil, func(u *used, s history.Series) { u.bytes = history.Sum(s.Values) }},
+		{"istio_request_duration_milliseconds_sum", nil, func(u *used, s history.Series) { u.duration = history.Sum(s.Values) }},
 	} {
-		series, err := h.Growth(ctx, metric.name+only, labelNamespace, labelName, labelReporter)
+		series, err := h.Growth(ctx, metric.name+only, append([]string{labelNamespace, labelName, labelReporter}, metric.by...)...)
 		if err != nil {
 			return nil, err
 		}
@@ -65,12 +98,12 @@ func read(ctx context.Context, h History, namespace string) (map[key]used, error
 			if all[c] == nil {
 				all[c] = &used{}
 			}
-			metric.take(all[c], s.Values)
+			metric.take(all[c], s)
 		}
 	}
 	most := map[key]used{}
 	for c, u := range all {
-		if best := most[c.key]; u.total > best.total && len(scraped) > 0 {
+		if best := most[c.key]; (u.total > best.total || u.total == best.total && c.reporter == bySource) && u.total > 0 && len(scraped) > 0 {
 			// Without a request a service has no series, also where the mesh was scraped.
 			u.requests = known(u.requests, scraped[0].Values)
 			most[c.key] = *u

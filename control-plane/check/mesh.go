@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -21,7 +20,6 @@ const (
 	gatewayDirectory = "/run/headstart/gateway"
 	gatewayVariable  = "ISTIO_META_HEADSTART"
 	gatewayLabel     = "headstart.dev/gateway"
-	proxyContainer   = "istio-proxy"
 )
 
 // gatewaySelectors find the pods of gateways: ours, those of istioctl and the charts, and
@@ -49,21 +47,13 @@ func (l *look) gatewayPods(ctx context.Context) ([]corev1.Pod, error) {
 		}
 		for _, p := range pods {
 			id := p.Namespace + "/" + p.Name
-			if !seen[id] && p.DeletionTimestamp == nil && (p.Labels[gatewayLabel] == "true" || isRouter(p)) {
+			if !seen[id] && p.DeletionTimestamp == nil && (p.Labels[gatewayLabel] == "true" || objects.Router(p) != nil) {
 				seen[id] = true
 				all = append(all, p)
 			}
 		}
 	}
 	return all, nil
-}
-
-// isRouter says whether the pod is a gateway of Istio: `proxy router` in place of
-// `proxy sidecar`.
-func isRouter(p corev1.Pod) bool {
-	return slices.ContainsFunc(p.Spec.Containers, func(c corev1.Container) bool {
-		return c.Name == proxyContainer && slices.Contains(c.Args, "router")
-	})
 }
 
 // overlay is what a gateway's pod has of ours.

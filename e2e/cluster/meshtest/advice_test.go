@@ -78,7 +78,8 @@ type mesh struct {
 func newMesh(t *testing.T) (m mesh, address string) {
 	registry := prometheus.NewRegistry()
 	counter := func(name string) *prometheus.CounterVec {
-		c := prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: "As Istio has it."}, []string{"reporter", "destination_service_namespace", "destination_service_name"})
+		c := prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: "As Istio has it."},
+			[]string{"reporter", "source_workload_namespace", "source_workload", "destination_service_namespace", "destination_service_name"})
 		registry.MustRegister(c)
 		return c
 	}
@@ -125,7 +126,7 @@ func (m mesh) ask(ctx context.Context, c *world.Client, u use) error {
 		return fmt.Errorf("%s answers %s: %s, %w", u.name, answer.Status, text, err)
 	}
 	const headers = 600
-	labels := []string{"source", world.Functions, u.name}
+	labels := []string{"source", "istio-system", "istio-ingressgateway", world.Functions, u.name}
 	m.requests.WithLabelValues(labels...).Inc()
 	m.bytes.WithLabelValues(labels...).Add(float64(len(video) + headers))
 	m.durations.WithLabelValues(labels...).Add(float64(time.Since(began).Milliseconds()))
