@@ -177,6 +177,10 @@ func TestAfterTheInstallation(t *testing.T) {
 		"a node whose containerd was configured again": {"nodes", check.Fail, "1 of 2 drifted|Node node-2: drifted: its containerd has lost the runtime headstart", func(t *testing.T, c *cluster) {
 			c.change(t, "Node node-2", []any{map[string]any{"name": "runc"}}, "status", "runtimeHandlers")
 		}},
+		"one drifted, and one without label": {"nodes", check.Fail, "1 of 1 drifted|Node node-2: drifted: its containerd has lost the runtime headstart|Node node-1: it has a daemon, and not the label", func(t *testing.T, c *cluster) {
+			c.change(t, "Node node-1", nil, "metadata", "labels")
+			c.change(t, "Node node-2", []any{map[string]any{"name": "runc"}}, "status", "runtimeHandlers")
+		}},
 		"a node that cannot have it": {"nodes", check.Warn, "1 of 2 labelled, the others cannot be|Node node-2: this node cannot have the runtime: Talos writes containerd's configuration itself; its functions get inputs as bodies", func(t *testing.T, c *cluster) {
 			c.change(t, "Node node-2", nil, "metadata", "labels")
 			c.add(t, `{apiVersion: v1, kind: Pod, metadata: {name: installer-b, namespace: headstart-system, labels: {app.kubernetes.io/name: headstart-installer}}, spec: {nodeName: node-2, containers: [{name: wait}]},

@@ -67,9 +67,6 @@ func lookNodes(ctx context.Context, l *look) Outcome {
 	if err != nil {
 		return unknown("the nodes", err)
 	}
-	if len(drifted) > 0 {
-		return fail("%d of %d drifted", len(drifted), len(ready)).with(drifted)
-	}
 	said, err := l.unsuited(ctx)
 	if err != nil {
 		return unknown("the installers", err)
@@ -85,6 +82,9 @@ func lookNodes(ctx context.Context, l *look) Outcome {
 			unsuited++
 		}
 		problems = append(problems, Problem{Object: "Node " + p.Spec.NodeName, Message: message})
+	}
+	if len(drifted) > 0 {
+		return fail("%d of %d drifted", len(drifted), len(ready)).with(append(drifted, problems...))
 	}
 	if labelled := len(pods) - len(problems); len(problems) > 0 && len(problems) == unsuited {
 		return warn("%d of %d labelled, the others cannot be", labelled, len(pods)).with(problems)

@@ -12,6 +12,8 @@ import (
 	"slices"
 	"strings"
 
+	securefs "github.com/containerd/continuity/fs"
+
 	"github.com/headstart-mesh/headstart/manifests/artifact"
 )
 
@@ -34,7 +36,7 @@ func linked(root, program, arch string) ([]artifact.File, error) {
 			return nil
 		}
 		paths[path] = true
-		needs, err := needs(filepath.Join(root, path), machine)
+		needs, err := needs(root, path, machine)
 		if err != nil {
 			return err
 		}
@@ -54,7 +56,11 @@ func linked(root, program, arch string) ([]artifact.File, error) {
 	}
 	var files []artifact.File
 	for _, path := range slices.Sorted(maps.Keys(paths)) {
-		content, err := os.ReadFile(filepath.Join(root, path))
+		at, err := securefs.RootPath(root, path)
+		if err != nil {
+			return nil, err
+		}
+		content, err := os.ReadFile(at)
 		if err != nil {
 			return nil, err
 		}
@@ -66,9 +72,13 @@ func linked(root, program, arch string) ([]artifact.File, error) {
 // errOtherMachine is said of a file that is no program or library for the machine.
 var errOtherMachine = errors.New("is for another machine")
 
-// needs are what a program or library is linked with: names, and the path of what loads them.
-func needs(path string, machine elf.Machine) ([]string, error) {
-	f, err := elf.Open(path)
+// needs are what a program or library below a root is linked with: names, and the path of what loads them.
+func needs(root, path string, machine elf.Machine) ([]string, error) {
+	at, err := securefs.RootPath(root, path) // links of a system lead to files of that system
+	if err != nil {
+		return nil, err
+	}
+	f, err := elf.Open(at)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
@@ -103,10 +113,13 @@ func find(root, name string, machine elf.Machine) (string, error) {
 			return "", err
 		}
 		for _, path := range paths {
-			switch _, err := needs(path, machine); {
+			below, err := filepath.Rel(root, path)
+			if err != nil {
+				return "", err
+			}
+			switch _, err := needs(root, below, machine); {
 			case err == nil:
-				below, err := filepath.Rel(root, path)
-				return filepath.Join("/", below), err
+				return filepath.Join("/", below), nil
 			case !errors.Is(err, errOtherMachine) && !errors.Is(err, fs.ErrNotExist):
 				return "", err
 			}

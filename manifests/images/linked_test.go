@@ -1,10 +1,13 @@
 package main
 
 import (
+	"errors"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 
@@ -48,6 +51,61 @@ func TestAProgramRunsWithWhatItIsLinkedWith(t *testing.T) {
 		if strings.Contains(line, ".so") && !strings.Contains(line, alone) && !strings.Contains(line, "linux-vdso") {
 			t.Errorf("it needs what is not there: %s", line)
 		}
+	}
+}
+
+// A link of a system leads to a file of that system, not of the one that reads it.
+func TestLinksStayInTheSystem(t *testing.T) {
+	program, err := exec.LookPath("tar")
+	if err != nil {
+		t.Fatal(err)
+	}
+	files, err := linked("/", program, runtime.GOARCH)
+	if err != nil {
+		t.Fatal(err)
+	}
+	root := t.TempDir()
+	put(t, root, files)
+	outside := filepath.Join(t.TempDir(), "tar")
+	if err := os.Rename(filepath.Join(root, program), outside); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink(outside, filepath.Join(root, program)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := linked(root, program, runtime.GOARCH); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("a link out of the system: %v", err)
+	}
+	put(t, root, []artifact.File{{Name: outside, Content: []byte("#!/bin/sh\n# a program of that system, and of no machine, of some length\n")}})
+	if _, err := linked(root, program, runtime.GOARCH); err == nil || !strings.Contains(err.Error(), "bad magic number") {
+		t.Errorf("the link's target is not the system's own: %v", err)
+	}
+}
+
+// Files are told by the packages that they are of, whichever way these name them, and by themselves if they are of none.
+func TestPackages(t *testing.T) {
+	root := t.TempDir()
+	text := func(name, content string) artifact.File { return artifact.File{Name: name, Content: []byte(content)} }
+	put(t, root, []artifact.File{
+		text(dpkg+"/status", "Package: libc6\nArchitecture: amd64\nVersion: 2.36-9+deb12u10\n\nPackage: redis-server\nVersion: 5:7.0.15-1\nArchitecture: amd64\n\n"+
+			"Package: libc6\nArchitecture: i386\nVersion: 1\n"),
+		text(dpkg+"/info/libc6:amd64.list", "/.\n/lib/x86_64-linux-gnu/libc.so.6\n"),
+		text(dpkg+"/info/redis-server.list", "/usr/bin/redis-server\n"),
+	})
+	parts, err := packages(root, "amd64", []artifact.File{text("usr/bin/redis-server", ""), text("usr/lib/x86_64-linux-gnu/libc.so.6", ""), text("opt/own", "own")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, p := range parts {
+		got = append(got, p.BOMRef)
+	}
+	want := []string{"pkg:deb/debian/redis-server@5%3A7.0.15-1?arch=amd64", "pkg:deb/debian/libc6@2.36-9%2Bdeb12u10?arch=amd64", "/opt/own"}
+	if !slices.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	if parts, err := packages(t.TempDir(), "amd64", []artifact.File{text("opt/own", "own")}); err != nil || len(parts) != 1 {
+		t.Errorf("without dpkg: %+v, %v", parts, err)
 	}
 }
 

@@ -1,7 +1,7 @@
 // Command images builds the container images of a release, and the gateways' filters as an
 // OCI artefact: out/images/*.tar are OCI layouts, which `ctr image import` takes, and
-// out/images/digests.json has their digests. With a registry it pushes them. The same source,
-// Go and base give the same digests.
+// out/images/digests.json has their digests, and image_*.cdx.json what is in them (CycloneDX).
+// With a registry it pushes them. The same source, Go and base give the same digests.
 package main
 
 import (
@@ -18,6 +18,7 @@ import (
 	"strings"
 	"syscall"
 
+	cdx "github.com/CycloneDX/cyclonedx-go"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/empty"
 	"github.com/google/go-containerregistry/pkg/v1/mutate"
@@ -112,7 +113,7 @@ func (b *build) run(ctx context.Context) (err error) {
 			continue
 		}
 		fmt.Fprintln(os.Stderr, "· image", name)
-		i, err := b.make(ctx, p)
+		i, err := b.make(ctx, p, name)
 		if err != nil {
 			return fmt.Errorf("image %s: %w", name, err)
 		}
@@ -142,9 +143,9 @@ func (b *build) values(digests map[string]v1.Hash) []byte {
 }
 
 // make builds an image, or an index of images, one for each architecture.
-func (b *build) make(ctx context.Context, pkg string) (mutate.Appendable, error) {
+func (b *build) make(ctx context.Context, pkg, name string) (mutate.Appendable, error) {
 	if pkg == filter {
-		return b.filter(ctx)
+		return b.filter(ctx, name)
 	}
 	var all []mutate.IndexAddendum
 	for _, arch := range b.archs {
@@ -189,17 +190,31 @@ func (b *build) program(ctx context.Context, platform v1.Platform, pkg string) (
 		b.bases[platform.Architecture] = base
 	}
 	var data []artifact.File
+	var parts []cdx.Component
+	if b.base != "" {
+		parts = append(parts, cdx.Component{BOMRef: b.base, Type: cdx.ComponentTypeContainer, Name: b.base})
+	}
 	if pkg == installer {
 		content, err := artifact.Program(ctx, b.dir, shim, b.version, platform.OS, platform.Architecture)
 		if err != nil {
 			return nil, err
 		}
+		modules, err := artifact.Modules(content)
+		if err != nil {
+			return nil, fmt.Errorf("what is in the shim: %w", err)
+		}
+		parts = append(parts, modules...)
 		data = append(data, artifact.File{Name: filepath.Base(shim), Content: content, Mode: 0o755})
 	}
 	content, err := artifact.Program(ctx, b.dir, pkg, b.version, platform.OS, platform.Architecture, "-tags="+tags)
 	if err != nil {
 		return nil, err
 	}
+	modules, err := artifact.Modules(content)
+	if err != nil {
+		return nil, fmt.Errorf("what is in it: %w", err)
+	}
+	parts = append(parts, modules...)
 	if pkg == daemon && b.redis != "" {
 		root := "/"
 		if b.sysroots != "" {
@@ -209,21 +224,54 @@ func (b *build) program(ctx context.Context, platform v1.Platform, pkg string) (
 		if err != nil {
 			return nil, fmt.Errorf("redis-server: %w; name it by --redis and --sysroots, or none by --redis=", err)
 		}
+		owners, err := packages(root, platform.Architecture, files)
+		if err != nil {
+			return nil, fmt.Errorf("packages: %w", err)
+		}
+		parts = append(parts, owners...)
 		if base, err = with(base, files...); err != nil {
 			return nil, err
 		}
 	}
-	return program(base, filepath.Base(pkg), content, data...)
+	name := filepath.Base(pkg)
+	i, err := program(base, name, content, data...)
+	if err != nil {
+		return nil, err
+	}
+	return i, b.contents(i, name, platform.OS+"_"+platform.Architecture, parts)
+}
+
+// contents writes down what an image is made of.
+func (b *build) contents(i v1.Image, name, platform string, parts []cdx.Component) error {
+	digest, err := i.Digest()
+	if err != nil {
+		return err
+	}
+	text, err := artifact.Contents(artifact.Part(cdx.ComponentTypeContainer, name, b.version,
+		"pkg:oci/"+name+"@"+artifact.Escape(digest.String())), parts)
+	if err != nil {
+		return fmt.Errorf("what is in %s: %w", name, err)
+	}
+	return os.WriteFile(filepath.Join(b.out, artifact.ImageContents(name, b.version, platform)), text, 0o644)
 }
 
 // filter makes the artefact that Istio's agent pulls: an OCI image whose one layer has the
 // file plugin.wasm. It has no base.
-func (b *build) filter(ctx context.Context) (v1.Image, error) {
-	code, err := artifact.Compile(ctx, b.dir, filter, []string{"GOOS=wasip1", "GOARCH=wasm"}, "-ldflags", "-s -w", "-buildmode=c-shared")
+func (b *build) filter(ctx context.Context, name string) (v1.Image, error) {
+	env := []string{"GOOS=wasip1", "GOARCH=wasm"}
+	code, err := artifact.Compile(ctx, b.dir, filter, env, "-ldflags", "-s -w", "-buildmode=c-shared")
 	if err != nil {
 		return nil, err
 	}
-	return image(v1.Platform{OS: "wasi", Architecture: "wasm"}, v1.Config{}, artifact.File{Name: "plugin.wasm", Content: code, Mode: 0o644})
+	parts, err := artifact.ModulesOf(ctx, b.dir, filter, env)
+	if err != nil {
+		return nil, err
+	}
+	i, err := image(v1.Platform{OS: "wasi", Architecture: "wasm"}, v1.Config{}, artifact.File{Name: "plugin.wasm", Content: code, Mode: 0o644})
+	if err != nil {
+		return nil, err
+	}
+	return i, b.contents(i, name, "wasm", parts)
 }
 
 // finish archives an image, and pushes it if there is a registry.

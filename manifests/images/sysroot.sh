@@ -1,10 +1,9 @@
 #!/bin/sh
-# Puts Debian's redis-server for an architecture, with all that it needs, below a directory. What is there is not touched.
+# Puts Debian's present redis-server for an architecture, with all that it needs, below a directory, in place of what is there.
 #   manifests/images/sysroot.sh amd64|arm64 DIR
 # It needs apt and dpkg-deb, and neither root nor that the machine has the architecture.
 set -eu
 arch=$1 root=$2
-[ -e "$root/usr/bin/redis-server" ] && exit 0
 echo "· redis-server for $arch" >&2
 for tool in apt-get dpkg-deb; do
 	command -v $tool >/dev/null || { echo "sysroot: $tool is needed: run this on Debian" >&2; exit 1; }
@@ -21,8 +20,11 @@ apt() {
 apt update
 apt install --yes --download-only redis-server
 rm -rf "$root.part"
-mkdir -p "$root.part"
+mkdir -p "$root.part/var/lib/dpkg/info" # what is in which package, as where they are installed
 for package in "$state"/archives/*.deb; do
 	dpkg-deb --extract "$package" "$root.part"
+	{ dpkg-deb --field "$package"; echo; } >>"$root.part/var/lib/dpkg/status"
+	dpkg-deb --fsys-tarfile "$package" | tar -t | sed 's/^\.//' >"$root.part/var/lib/dpkg/info/$(dpkg-deb --field "$package" Package).list"
 done
+rm -rf "$root"
 mv -T "$root.part" "$root"

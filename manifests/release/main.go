@@ -11,6 +11,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"os/signal"
 	"path/filepath"
@@ -19,6 +20,7 @@ import (
 	"strings"
 	"syscall"
 
+	cdx "github.com/CycloneDX/cyclonedx-go"
 	"golang.org/x/mod/semver"
 
 	"github.com/headstart-mesh/headstart/manifests/artifact"
@@ -30,8 +32,13 @@ const cli = "control-plane/cmd/headstart"
 // checksums is the name of the file that has them, as sha256sum writes and reads it.
 const checksums = "checksums.txt"
 
-// istioOverlay is the name of Headstart's part of an Istio installation.
-const istioOverlay = "istio-overlay.yaml"
+// digestsName is the name of the file with the images' digests, by their names.
+const digestsName = "images.json"
+
+// gatewayFiles are Headstart's parts of Istio's gateways, by their names in a release.
+var gatewayFiles = map[string]string{
+	"istio-overlay.yaml": "install.yaml", "gateway-chart.yaml": "gateway-chart.yaml", "gateway-api.yaml": "gateway-api.yaml",
+}
 
 // changelog is the name of the file that says what users notice.
 const changelog = "CHANGELOG.md"
@@ -74,7 +81,7 @@ type release struct {
 
 // check says why there can be no release, before anything is made.
 func (r *release) check() error {
-	if !semver.IsValid(r.version) || semver.Canonical(r.version) != strings.SplitN(r.version, "+", 2)[0] {
+	if semver.Canonical(r.version) != r.version || r.version == "" { // no build metadata either: images' tags have no plus
 		return fmt.Errorf("--version %q: a release has a semantic version such as v1.2.0 (`make release VERSION=v1.2.0`)", r.version)
 	}
 	_, err := r.notes()
@@ -96,12 +103,17 @@ func (r *release) run(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("chart: %w", err)
 	}
-	overlay, err := os.ReadFile("manifests/istio/install.yaml")
-	if err != nil {
+	if err := r.described(); err != nil {
 		return err
 	}
-	if err := r.write(istioOverlay, text(overlay)); err != nil {
-		return err
+	for _, name := range slices.Sorted(maps.Keys(gatewayFiles)) {
+		content, err := os.ReadFile(filepath.Join("manifests/istio", gatewayFiles[name]))
+		if err != nil {
+			return err
+		}
+		if err := r.write(name, text(content)); err != nil {
+			return err
+		}
 	}
 	for _, t := range targets {
 		if !r.wanted(t) {
@@ -129,11 +141,16 @@ func (r *release) wanted(t target) bool {
 // archive packs a program, with what is in it beside.
 func (r *release) archive(t target, program []byte) error {
 	name := fmt.Sprintf("headstart_%s_%s_%s", strings.TrimPrefix(r.version, "v"), t.system, t.arch)
-	parts, err := contents("headstart", r.version, program)
+	parts, err := artifact.Modules(program)
 	if err != nil {
 		return fmt.Errorf("what is in %s: %w", name, err)
 	}
-	if err := r.write(name+".cdx.json", text(parts)); err != nil {
+	contents, err := artifact.Contents(artifact.Part(cdx.ComponentTypeApplication, "headstart", r.version,
+		"pkg:golang/"+artifact.Module+"/"+cli+"@"+r.version), parts)
+	if err != nil {
+		return fmt.Errorf("what is in %s: %w", name, err)
+	}
+	if err := r.write(name+".cdx.json", text(contents)); err != nil {
 		return err
 	}
 	licence, err := os.ReadFile("LICENSE")
@@ -146,6 +163,40 @@ func (r *release) archive(t target, program []byte) error {
 		return r.write(name+".zip", artifact.Zip, files...)
 	}
 	return r.write(name+".tar.gz", artifact.TarGz, files...)
+}
+
+// described takes over which images belong to the release, and what is in them.
+func (r *release) described() error {
+	digests, err := r.digests()
+	if err != nil {
+		return err
+	}
+	list, err := json.MarshalIndent(digests, "", "  ")
+	if err != nil {
+		return err
+	}
+	if err := r.write(digestsName, text(append(list, '\n'))); err != nil {
+		return err
+	}
+	for _, image := range slices.Sorted(maps.Keys(digests)) {
+		paths, err := filepath.Glob(filepath.Join(r.images, artifact.ImageContents(image, r.version, "*")))
+		if err != nil {
+			return err
+		}
+		if len(paths) == 0 {
+			return fmt.Errorf("image %s was not made of version %s; make images first", image, r.version)
+		}
+		for _, path := range paths {
+			content, err := os.ReadFile(path)
+			if err != nil {
+				return err
+			}
+			if err := r.write(filepath.Base(path), text(content)); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }
 
 // notes takes the version's section out of the changelog.

@@ -5,6 +5,7 @@ import (
 	"archive/zip"
 	"bytes"
 	"compress/gzip"
+	"encoding/json"
 	"errors"
 	"io"
 	"log"
@@ -21,6 +22,8 @@ import (
 	"github.com/google/go-containerregistry/pkg/registry"
 	"github.com/google/go-containerregistry/pkg/v1/remote"
 	"sigs.k8s.io/yaml"
+
+	"github.com/headstart-mesh/headstart/manifests/artifact"
 )
 
 const digest = "sha256:9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"
@@ -119,7 +122,7 @@ func TestTheChartGoesToARegistry(t *testing.T) {
 	server := httptest.NewServer(registry.New(registry.Logger(log.New(io.Discard, "", 0))))
 	defer server.Close()
 	r := open(t)
-	r.registry, r.version = strings.TrimPrefix(server.URL, "http://")+"/mirror", "v1.2.3+x"
+	r.registry, r.version = strings.TrimPrefix(server.URL, "http://")+"/mirror", "v1.2.3-rc.1"
 	chart, err := r.chart("manifests/charts/headstart")
 	if err != nil {
 		t.Fatal(err)
@@ -127,7 +130,7 @@ func TestTheChartGoesToARegistry(t *testing.T) {
 	if err := r.publish(t.Context(), chart); err != nil {
 		t.Fatal(err)
 	}
-	ref, err := name.ParseReference(r.registry + "/headstart-mesh/charts/headstart:1.2.3_x")
+	ref, err := name.ParseReference(r.registry + "/headstart-mesh/charts/headstart:1.2.3-rc.1")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -149,14 +152,14 @@ func TestTheChartGoesToARegistry(t *testing.T) {
 		t.Fatal(err)
 	}
 	archive, err := io.ReadAll(content)
-	if err != nil || !bytes.Equal(archive, r.read(t, "headstart-1.2.3+x.tgz")) {
+	if err != nil || !bytes.Equal(archive, r.read(t, "headstart-1.2.3-rc.1.tgz")) {
 		t.Errorf("%d bytes, %v", len(archive), err)
 	}
 	config, err := got.RawConfigFile()
-	if err != nil || !bytes.Contains(config, []byte(`"version":"1.2.3+x"`)) {
+	if err != nil || !bytes.Contains(config, []byte(`"version":"1.2.3-rc.1"`)) {
 		t.Errorf("%s, %v", config, err)
 	}
-	if len(r.read(t, "headstart-1.2.3+x.oci.tar")) < len(archive) {
+	if len(r.read(t, "headstart-1.2.3-rc.1.oci.tar")) < len(archive) {
 		t.Error("the layout has no chart")
 	}
 }
@@ -236,10 +239,40 @@ func TestAReleaseSaysWhatIsNew(t *testing.T) {
 }
 
 func TestAReleaseHasAVersion(t *testing.T) {
-	for _, version := range []string{"", "dev", "1.2.3", "v1.2", "65eb043a"} {
+	for _, version := range []string{"", "dev", "1.2.3", "v1.2", "v1.2.0+x", "65eb043a"} {
 		r := &release{version: version}
 		if err := r.check(); err == nil || !strings.Contains(err.Error(), "make release VERSION=v1.2.0") {
 			t.Errorf("%q: %v", version, err)
 		}
+	}
+}
+
+// A release says which images belong to it, and what is in each. Those of another version are not taken for its own.
+func TestAReleaseDescribesItsImages(t *testing.T) {
+	r := open(t)
+	put := func(version string) {
+		for _, image := range charted {
+			for _, platform := range []string{"linux_amd64", "linux_arm64"} {
+				if err := os.WriteFile(filepath.Join(r.images, artifact.ImageContents(image, version, platform)), []byte("{}"), 0o600); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+	}
+	put("v1.2.2")
+	if err := r.described(); err == nil || !strings.Contains(err.Error(), "was not made of version v1.2.3; make images first") {
+		t.Errorf("with images of another version: %v", err)
+	}
+	put("v1.2.3")
+	r.made = nil
+	if err := r.described(); err != nil {
+		t.Fatal(err)
+	}
+	if len(r.made) != 1+2*len(charted) || !slices.Contains(r.made, "image_headstart-node_1.2.3_linux_arm64.cdx.json") {
+		t.Errorf("it has %q", r.made)
+	}
+	var digests map[string]string
+	if err := json.Unmarshal(r.read(t, digestsName), &digests); err != nil || digests["headstart-node"] != digest {
+		t.Errorf("%v, %v", digests, err)
 	}
 }
