@@ -1,7 +1,6 @@
 package advice
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -136,18 +135,25 @@ const unknown = "unknown"
 
 // inside tells that requests came from elsewhere than gateways, which alone wait for a start: "" if none did.
 func (c *cluster) inside(u used) string {
-	others := slices.SortedFunc(maps.Keys(u.callers), func(a, b key) int {
-		return cmp.Or(cmp.Compare(u.callers[b], u.callers[a]), cmp.Compare(a.namespace+"/"+a.name, b.namespace+"/"+b.name))
-	})
-	others = slices.DeleteFunc(others, func(k key) bool { return c.gateways[k] || u.callers[k] == 0 })
+	var others []string
+	for caller := range u.callers {
+		switch {
+		case c.gateways[caller]:
+		case caller.name == unknown:
+			others = append(others, "callers without a proxy")
+		default:
+			others = append(others, caller.namespace+"/"+caller.name)
+		}
+	}
 	if len(others) == 0 {
 		return ""
 	}
-	of := others[0].namespace + "/" + others[0].name
-	if others[0].name == unknown {
-		of = "a caller without a proxy"
+	slices.Sort(others)
+	more := ""
+	if len(others) > 1 {
+		more = fmt.Sprintf(" and %d more", len(others)-1)
 	}
-	return fmt.Sprintf("%.0f of its requests came from %s and by no gateway: without a replica they would fail", u.callers[others[0]], of)
+	return fmt.Sprintf("requests came from %s%s by no gateway: without a replica they would fail", others[0], more)
 }
 
 // scaler is the autoscaler of a workload; nil: it has none.

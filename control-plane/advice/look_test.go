@@ -49,7 +49,7 @@ func TestAdvise(t *testing.T) {
 	annotated := func(annotations map[string]string) func(*cluster, *object.Workload, []corev1.Service) {
 		return func(_ *cluster, _ *object.Workload, s []corev1.Service) { s[0].Annotations = annotations }
 	}
-	by := func(u used, callers map[key]float64) map[string]used {
+	by := func(u used, callers map[key]bool) map[string]used {
 		u.callers = callers
 		return map[string]used{"cart": u}
 	}
@@ -66,12 +66,12 @@ func TestAdvise(t *testing.T) {
 		"KEDA, to zero":      {map[string]used{"cart": of(hourly, 2e6)}, keda(0), body, ""},
 		"KEDA, without body": {map[string]used{"cart": of(hourly, 600)}, keda(0), nil, "ScaledObject cart scales it to zero"},
 		"KEDA, keeps one":    {map[string]used{"cart": of(hourly, 600)}, keda(1), nil, "ScaledObject cart keeps 1: let it scale to zero by minReplicaCount: 0"},
-		"called by gateways": {by(of(hourly, 600), map[key]float64{gateway: 24, sidecar: 0}), nil, idle, ""},
-		"called by others too": {by(of(hourly, 600), map[key]float64{gateway: 20, sidecar: 4}), nil, nil,
-			"4 of its requests came from shop/checkout and by no gateway"},
-		"called by nobody knows whom": {by(of(hourly, 600), map[key]float64{{"unknown", "unknown"}: 24}), nil, nil,
-			"24 of its requests came from a caller without a proxy and by no gateway"},
-		"KEDA, called by others": {by(of(hourly, 2e6), map[key]float64{sidecar: 24}), keda(0), body, ""},
+		"called by gateways": {by(of(hourly, 600), map[key]bool{gateway: true}), nil, idle, ""},
+		"called by others too": {by(of(hourly, 600), map[key]bool{gateway: true, sidecar: true, {"shop", "page"}: true}), nil, nil,
+			"requests came from shop/checkout and 1 more by no gateway"},
+		"called by nobody knows whom": {by(of(hourly, 600), map[key]bool{{"unknown", unknown}: true}), nil, nil,
+			"requests came from callers without a proxy by no gateway"},
+		"KEDA, called by others": {by(of(hourly, 2e6), map[key]bool{sidecar: true}), keda(0), body, ""},
 		"has its own input":      {map[string]used{"cart": of(hourly, 2e6)}, annotated(map[string]string{"headstart.dev/input": "s3://a/b"}), idle, ""},
 		"has a named input":      {map[string]used{"cart": of(hourly, 2e6)}, annotated(map[string]string{"headstart.dev/input.mask": "s3://a/b"}), idle, ""},
 		"has its annotations":    {map[string]used{"cart": of(hourly, 600)}, annotated(map[string]string{"headstart.dev/scale-to-zero": "5m"}), nil, "headstart report"},

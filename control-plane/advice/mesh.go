@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"math"
-	"slices"
 
 	"github.com/headstart-mesh/headstart/control-plane/history"
 )
@@ -13,6 +12,8 @@ import (
 type History interface {
 	// Range evaluates an expression at the points of the window.
 	Range(ctx context.Context, expr string) ([]history.Series, error)
+	// Grown has the labels of the counters that have grown in the window, or come up in it.
+	Grown(ctx context.Context, counter string, by ...string) ([]map[string]string, error)
 	// Growth is by how much counters grew before each point, summed up by labels.
 	Growth(ctx context.Context, counter string, by ...string) ([]history.Series, error)
 }
@@ -26,6 +27,9 @@ const (
 	labelCaller          = "source_workload"
 )
 
+// requests is how Istio counts them.
+const requests = "istio_requests_total"
+
 // bySource is the reporter that is at the caller, and so knows it.
 const bySource = "source"
 
@@ -36,29 +40,8 @@ type used struct {
 	requests        []float64 // NaN where the mesh was not scraped
 	total           float64
 	bytes, duration float64 // of all requests; ms
-	// callers are workloads with how many requests came from each, as far as the metrics tell. Istio calls what has no proxy unknown.
-	callers map[key]float64
-}
-
-// add adds requests of a caller.
-func (u *used) add(caller key, grown []float64) {
-	if u.requests == nil {
-		u.requests, u.callers = slices.Repeat([]float64{math.NaN()}, len(grown)), map[key]float64{}
-	}
-	for i, n := range grown {
-		switch {
-		case math.IsNaN(n):
-		case math.IsNaN(u.requests[i]):
-			u.requests[i] = n
-		default:
-			u.requests[i] += n
-		}
-	}
-	came := history.Sum(grown)
-	u.total += came
-	if caller.name != "" {
-		u.callers[caller] += came
-	}
+	// callers are the workloads that requests came from, as far as the metrics tell. Istio calls what has no proxy unknown.
+	callers map[key]bool
 }
 
 // read asks what the mesh has counted. A request is counted by both of its ends if both are in the mesh, so the highest count
@@ -68,7 +51,7 @@ func read(ctx context.Context, h History, namespace string) (map[key]used, error
 	if namespace != "" {
 		only = fmt.Sprintf("{%s=%q}", labelNamespace, namespace)
 	}
-	scraped, err := h.Range(ctx, "count(istio_requests_total)")
+	scraped, err := h.Range(ctx, "count("+requests+")")
 	if err != nil {
 		return nil, err
 	}
@@ -77,28 +60,36 @@ func read(ctx context.Context, h History, namespace string) (map[key]used, error
 		reporter string
 	}
 	all := map[counter]*used{}
+	of := func(labels map[string]string) *used {
+		c := counter{key{labels[labelNamespace], labels[labelName]}, labels[labelReporter]}
+		if all[c] == nil {
+			all[c] = &used{callers: map[key]bool{}}
+		}
+		return all[c]
+	}
 	for _, metric := range []struct {
 		name string
-		by   []string
-		take func(u *used, s history.Series)
+		take func(u *used, grown []float64)
 	}{
-		{"istio_requests_total", []string{labelCallerNamespace, labelCaller},
-			func(u *used, s history.Series) {
-				u.add(key{s.Labels[labelCallerNamespace], s.Labels[labelCaller]}, s.Values)
-			}},
-		{"istio_request_bytes_sum", nil, func(u *used, s history.Series) { u.bytes = history.Sum(s.Values) }},
-		{"istio_request_duration_milliseconds_sum", nil, func(u *used, s history.Series) { u.duration = history.Sum(s.Values) }},
+		{requests, func(u *used, grown []float64) { u.requests, u.total = grown, history.Sum(grown) }},
+		{"istio_request_bytes_sum", func(u *used, grown []float64) { u.bytes = history.Sum(grown) }},
+		{"istio_request_duration_milliseconds_sum", func(u *used, grown []float64) { u.duration = history.Sum(grown) }},
 	} {
-		series, err := h.Growth(ctx, metric.name+only, append([]string{labelNamespace, labelName, labelReporter}, metric.by...)...)
+		series, err := h.Growth(ctx, metric.name+only, labelNamespace, labelName, labelReporter)
 		if err != nil {
 			return nil, err
 		}
 		for _, s := range series {
-			c := counter{key{s.Labels[labelNamespace], s.Labels[labelName]}, s.Labels[labelReporter]}
-			if all[c] == nil {
-				all[c] = &used{}
-			}
-			metric.take(all[c], s)
+			metric.take(of(s.Labels), s.Values)
+		}
+	}
+	callers, err := h.Grown(ctx, requests+only, labelNamespace, labelName, labelReporter, labelCallerNamespace, labelCaller)
+	if err != nil {
+		return nil, err
+	}
+	for _, labels := range callers {
+		if name := labels[labelCaller]; name != "" {
+			of(labels).callers[key{labels[labelCallerNamespace], name}] = true
 		}
 	}
 	most := map[key]used{}

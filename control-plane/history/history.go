@@ -185,6 +185,28 @@ func (p *Past) Growth(ctx context.Context, counter string, by ...string) ([]Seri
 		" or ((%[2]s unless %[2]s%[3]s) and on (job, instance) (up%[3]s == 1)))", strings.Join(by, ", "), counter, before))
 }
 
+// Grown has the labels of the counters that have grown in the window, or come up in it. It asks for far less than Growth.
+func (p *Past) Grown(ctx context.Context, counter string, by ...string) (all []map[string]string, err error) {
+	length := fmt.Sprintf("%ds", int(p.Window.Length().Seconds()))
+	answer, _, _, err := p.api.Query(ctx, fmt.Sprintf("count by (%[1]s) (increase(%[2]s[%[3]s]) > 0"+
+		" or (last_over_time(%[2]s[%[3]s]) unless %[2]s offset %[3]s) > 0)", strings.Join(by, ", "), counter, length), p.Window.To)
+	if err != nil {
+		return nil, p.explain(err)
+	}
+	vector, ok := answer.(model.Vector)
+	if !ok {
+		return nil, fmt.Errorf("%s answers a query with a %s", p.name, answer.Type())
+	}
+	for _, sample := range vector {
+		labels := map[string]string{}
+		for name, value := range sample.Metric {
+			labels[string(name)] = string(value)
+		}
+		all = append(all, labels)
+	}
+	return all, nil
+}
+
 // explain adds the body of an error, which may be the API server's or a proxy's.
 func (p *Past) explain(err error) error {
 	var e *promv1.Error

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -98,6 +99,18 @@ func TestGrowth(t *testing.T) {
 	got := map[string]float64{}
 	for _, s := range all {
 		got[s.Labels["service"]] = history.Sum(s.Values)
+	}
+	grown, err := past.Grown(t.Context(), "calls", "service")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var services []string
+	for _, labels := range grown {
+		services = append(services, labels["service"])
+	}
+	slices.Sort(services)
+	if want := []string{"begins-again", "comes-up", "scraped-late", "steady"}; !slices.Equal(services, want) { // not-scraped stayed as it was
+		t.Errorf("%q have grown, or come up, want %q", services, want)
 	}
 	for service, want := range map[string]float64{"steady": 5, "comes-up": 5, "begins-again": 2, "not-scraped": 0, "scraped-late": 0} {
 		if v, ok := got[service]; !ok || v != want {
