@@ -102,6 +102,14 @@ func TestGatewaysThatOthersHaveMade(t *testing.T) {
 		function := service{name: "by-chart", namespace: strict, function: true, gateways: []string{way}}
 		deploy(t, gateway, function)
 		serves(t, gateway, function)
+		tool(t, "kubectl", "-n", plain, "rollout", "restart", "deployment/istio-chart")
+		tool(t, "kubectl", "-n", plain, "rollout", "status", "deployment/istio-chart", "--timeout=120s")
+		eventually(t, "the pod of before is gone", func(ctx context.Context) error {
+			return in.Tool(ctx, nil, "kubectl", "-n", plain, "wait", "--for=delete", "--timeout=60s", "pod/"+gateway.name)
+		})
+		again := readyPod(t, plain, "istio=chart")
+		known(t, again, function)
+		ok(t, again, function, true)
 	})
 	t.Run("TheGatewayAPI", func(t *testing.T) {
 		gateway := byGatewayAPI(t)
