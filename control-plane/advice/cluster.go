@@ -96,8 +96,8 @@ func (c *cluster) workload(s corev1.Service) (*object.Workload, string) {
 	return nil, fmt.Sprintf("%d workloads have its pods, and Headstart scales one", len(found))
 }
 
-// gatewaysAmong finds the gateways of Istio among the callers of services.
-func gatewaysAmong(ctx context.Context, r *objects.Reader, uses map[key]used) (map[key]bool, error) {
+// gatewaysAmong finds the gateways of Istio among the callers of services. listed is the namespace of the pods that are known; empty: all are.
+func (c *cluster) gatewaysAmong(ctx context.Context, r *objects.Reader, listed string, uses map[key]used) error {
 	namespaces := map[string]bool{}
 	for _, u := range uses {
 		for caller := range u.callers {
@@ -106,25 +106,28 @@ func gatewaysAmong(ctx context.Context, r *objects.Reader, uses map[key]used) (m
 			}
 		}
 	}
-	gateways := map[key]bool{}
+	c.gateways = map[key]bool{}
 	for _, namespace := range slices.Sorted(maps.Keys(namespaces)) {
-		pods, err := objects.List[corev1.Pod](ctx, r, objects.Pods, namespace, "")
-		if err != nil {
-			return nil, err
+		if listed != "" && listed != namespace {
+			pods, err := objects.List[corev1.Pod](ctx, r, objects.Pods, namespace, "")
+			if err != nil {
+				return err
+			}
+			c.pods[namespace] = pods
 		}
-		for _, p := range pods {
+		for _, p := range c.pods[namespace] {
 			proxy := objects.Router(p)
 			if proxy == nil {
 				continue
 			}
 			for _, e := range proxy.Env {
 				if e.Name == workloadName {
-					gateways[key{namespace, e.Value}] = true
+					c.gateways[key{namespace, e.Value}] = true
 				}
 			}
 		}
 	}
-	return gateways, nil
+	return nil
 }
 
 // workloadName is the variable by which a proxy of Istio knows what metrics call its workload.
@@ -153,7 +156,7 @@ func (c *cluster) inside(u used) string {
 	if len(others) > 1 {
 		more = fmt.Sprintf(" and %d more", len(others)-1)
 	}
-	return fmt.Sprintf("requests came from %s%s by no gateway: without a replica they would fail", others[0], more)
+	return fmt.Sprintf("requests from %s%s bypass the gateways: at zero they would fail", others[0], more)
 }
 
 // scaler is the autoscaler of a workload; nil: it has none.

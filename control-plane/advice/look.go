@@ -75,7 +75,7 @@ func Look(ctx context.Context, r *objects.Reader, h History, a Asked) ([]Service
 	if err != nil {
 		return nil, err
 	}
-	if c.gateways, err = gatewaysAmong(ctx, r, uses); err != nil {
+	if err := c.gatewaysAmong(ctx, r, a.Namespace, uses); err != nil {
 		return nil, err
 	}
 	services := []Service{}
@@ -114,7 +114,9 @@ func (c *cluster) advise(w *object.Workload, services []corev1.Service, uses map
 		for i := range all.requests {
 			all.requests[i] += u.requests[i]
 		}
-		inside = cmp.Or(inside, c.inside(u))
+		if !annotated(s) { // else the daemon, which has no proxy, calls it for gateways
+			inside = cmp.Or(inside, c.inside(u))
+		}
 		all.total, all.bytes, all.duration = all.total+u.total, all.bytes+u.bytes, all.duration+u.duration
 		out = append(out, Service{Namespace: s.Namespace, Name: s.Name, Requests: u.total, Replicas: int(w.Replicas), BodyBytes: u.bytes / u.total})
 	}
@@ -167,12 +169,23 @@ func (c *cluster) advise(w *object.Workload, services []corev1.Service, uses map
 	return out
 }
 
+// annotated tells whether a service has an input, or scales to zero.
+func annotated(s corev1.Service) bool {
+	return s.Annotations[policy.KeyScaleToZero] != "" || hasInput(s)
+}
+
+func hasInput(s corev1.Service) bool {
+	for name := range s.Annotations {
+		if name == policy.KeyInput || strings.HasPrefix(name, filterapi.AnnotationNamed) {
+			return true
+		}
+	}
+	return false
+}
+
 // proposed are the annotations to set for a gain, or why there are none. What is set already stays.
 func proposed(s corev1.Service, g Gain, scaler *object.Scaler) (set map[string]string, reason string) {
-	isInput := func(key string) bool {
-		return key == policy.KeyInput || strings.HasPrefix(key, filterapi.AnnotationNamed)
-	}
-	inputs := slices.ContainsFunc(slices.Collect(maps.Keys(s.Annotations)), isInput)
+	inputs := hasInput(s)
 	set = map[string]string{}
 	if g.Window > 0 && s.Annotations[policy.KeyScaleToZero] == "" {
 		set[policy.KeyScaleToZero] = text(g.Window)
@@ -183,7 +196,7 @@ func proposed(s corev1.Service, g Gain, scaler *object.Scaler) (set map[string]s
 	switch {
 	case len(set) > 0:
 		return set, ""
-	case inputs || s.Annotations[policy.KeyScaleToZero] != "":
+	case annotated(s):
 		return nil, "it has its annotations: headstart report tells what it gains"
 	case scaler != nil && scaler.Least == 0:
 		return nil, fmt.Sprintf("%s %s scales it to zero, and its requests have no bodies to speak of: an input from a store would help",

@@ -30,9 +30,6 @@ const (
 // requests is how Istio counts them.
 const requests = "istio_requests_total"
 
-// bySource is the reporter that is at the caller, and so knows it.
-const bySource = "source"
-
 type key struct{ namespace, name string }
 
 // used is what the mesh says of a service.
@@ -40,7 +37,7 @@ type used struct {
 	requests        []float64 // NaN where the mesh was not scraped
 	total           float64
 	bytes, duration float64 // of all requests; ms
-	// callers are the workloads that requests came from, as far as the metrics tell. Istio calls what has no proxy unknown.
+	// callers are the workloads that requests came from, as far as either end tells. Istio calls what has no proxy unknown.
 	callers map[key]bool
 }
 
@@ -60,13 +57,6 @@ func read(ctx context.Context, h History, namespace string) (map[key]used, error
 		reporter string
 	}
 	all := map[counter]*used{}
-	of := func(labels map[string]string) *used {
-		c := counter{key{labels[labelNamespace], labels[labelName]}, labels[labelReporter]}
-		if all[c] == nil {
-			all[c] = &used{callers: map[key]bool{}}
-		}
-		return all[c]
-	}
 	for _, metric := range []struct {
 		name string
 		take func(u *used, grown []float64)
@@ -80,23 +70,33 @@ func read(ctx context.Context, h History, namespace string) (map[key]used, error
 			return nil, err
 		}
 		for _, s := range series {
-			metric.take(of(s.Labels), s.Values)
+			c := counter{key{s.Labels[labelNamespace], s.Labels[labelName]}, s.Labels[labelReporter]}
+			if all[c] == nil {
+				all[c] = &used{}
+			}
+			metric.take(all[c], s.Values)
 		}
 	}
-	callers, err := h.Grown(ctx, requests+only, labelNamespace, labelName, labelReporter, labelCallerNamespace, labelCaller)
+	grown, err := h.Grown(ctx, requests+only, labelNamespace, labelName, labelCallerNamespace, labelCaller)
 	if err != nil {
 		return nil, err
 	}
-	for _, labels := range callers {
+	callers := map[key]map[key]bool{}
+	for _, labels := range grown {
+		of := key{labels[labelNamespace], labels[labelName]}
+		if callers[of] == nil {
+			callers[of] = map[key]bool{}
+		}
 		if name := labels[labelCaller]; name != "" {
-			of(labels).callers[key{labels[labelCallerNamespace], name}] = true
+			callers[of][key{labels[labelCallerNamespace], name}] = true
 		}
 	}
 	most := map[key]used{}
 	for c, u := range all {
-		if best := most[c.key]; (u.total > best.total || u.total == best.total && c.reporter == bySource) && u.total > 0 && len(scraped) > 0 {
+		if best := most[c.key]; u.total > best.total && len(scraped) > 0 {
 			// Without a request a service has no series, also where the mesh was scraped.
 			u.requests = known(u.requests, scraped[0].Values)
+			u.callers = callers[c.key]
 			most[c.key] = *u
 		}
 	}

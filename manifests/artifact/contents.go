@@ -71,10 +71,8 @@ func Part(kind cdx.ComponentType, name, version, url string) cdx.Component {
 	return cdx.Component{BOMRef: url, Type: kind, Name: name, Version: version, PackageURL: url}
 }
 
-// Escape has what package URLs need escaped in a version.
-func Escape(version string) string {
-	return strings.NewReplacer("+", "%2B", ":", "%3A").Replace(version)
-}
+// Escape has what package URLs need escaped in a version. A colon stays.
+func Escape(version string) string { return strings.ReplaceAll(version, "+", "%2B") }
 
 // ImageContents is the name of the file that says what is in an image.
 func ImageContents(image, version, platform string) string {

@@ -87,8 +87,9 @@ func TestPackages(t *testing.T) {
 	root := t.TempDir()
 	text := func(name, content string) artifact.File { return artifact.File{Name: name, Content: []byte(content)} }
 	put(t, root, []artifact.File{
-		text(dpkg+"/status", "Package: libc6\nArchitecture: amd64\nVersion: 2.36-9+deb12u10\n\nPackage: redis-server\nVersion: 5:7.0.15-1\nArchitecture: amd64\n\n"+
+		text(dpkg+"/status", "Package: libc6\nArchitecture: amd64\nSource: glibc\nVersion: 2.36-9+deb12u10\n\nPackage: redis-server\nSource: redis (5:7.0.15)\nVersion: 5:7.0.15-1\nArchitecture: amd64\n\n"+
 			"Package: libc6\nArchitecture: i386\nVersion: 1\n"),
+		text("etc/os-release", "NAME=Debian\nVERSION_ID=\"12\"\nID=debian\n"),
 		text(dpkg+"/info/libc6:amd64.list", "/.\n/lib/x86_64-linux-gnu/libc.so.6\n"),
 		text(dpkg+"/info/redis-server.list", "/usr/bin/redis-server\n"),
 	})
@@ -100,7 +101,7 @@ func TestPackages(t *testing.T) {
 	for _, p := range parts {
 		got = append(got, p.BOMRef)
 	}
-	want := []string{"pkg:deb/debian/redis-server@5%3A7.0.15-1?arch=amd64", "pkg:deb/debian/libc6@2.36-9%2Bdeb12u10?arch=amd64", "/opt/own"}
+	want := []string{"pkg:deb/debian/redis-server@5:7.0.15-1?arch=amd64&distro=debian-12&upstream=redis", "pkg:deb/debian/libc6@2.36-9%2Bdeb12u10?arch=amd64&distro=debian-12&upstream=glibc", "/opt/own"}
 	if !slices.Equal(got, want) {
 		t.Errorf("got %q, want %q", got, want)
 	}

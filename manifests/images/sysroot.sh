@@ -24,7 +24,10 @@ mkdir -p "$root.part/var/lib/dpkg/info" # what is in which package, as where the
 for package in "$state"/archives/*.deb; do
 	dpkg-deb --extract "$package" "$root.part"
 	{ dpkg-deb --field "$package"; echo; } >>"$root.part/var/lib/dpkg/status"
-	dpkg-deb --fsys-tarfile "$package" | tar -t | sed 's/^\.//' >"$root.part/var/lib/dpkg/info/$(dpkg-deb --field "$package" Package).list"
+	dpkg-deb --fsys-tarfile "$package" >"$state/files"
+	tar -t -f "$state/files" >"$state/names"
+	sed 's/^\.//' "$state/names" >"$root.part/var/lib/dpkg/info/$(dpkg-deb --field "$package" Package).list"
 done
+cp /etc/os-release "$root.part/etc/" # apt's sources are this machine's
 rm -rf "$root"
 mv -T "$root.part" "$root"

@@ -126,7 +126,7 @@ func TestAdviceOfTenServices(t *testing.T) {
 		}
 	}
 	if i := slices.IndexFunc(advised, func(s advice.Service) bool { return s.Name == inside.name }); i < 0 ||
-		!strings.HasPrefix(advised[i].Reason, "requests came from istio-system/checkout by no gateway") {
+		!strings.HasPrefix(advised[i].Reason, "requests from istio-system/checkout bypass the gateways") {
 		t.Errorf("of the one that is called inside the mesh: %+v", advised)
 	}
 	if near < 8 {
