@@ -177,7 +177,8 @@ func TestAfterTheInstallation(t *testing.T) {
 		"a node whose containerd was configured again": {"nodes", check.Fail, "1 of 2 drifted|Node node-2: drifted: its containerd has lost the runtime headstart", func(t *testing.T, c *cluster) {
 			c.change(t, "Node node-2", []any{map[string]any{"name": "runc"}}, "status", "runtimeHandlers")
 		}},
-		"one drifted, and one without label": {"nodes", check.Fail, "1 of 1 drifted|Node node-2: drifted: its containerd has lost the runtime headstart|Node node-1: it has a daemon, and not the label", func(t *testing.T, c *cluster) {
+		"one drifted, and one without label": {"nodes", check.Fail, "1 of 1 drifted|" +
+			"Node node-2: drifted: its containerd has lost the runtime headstart|Node node-1: it has a daemon, and not the label", func(t *testing.T, c *cluster) {
 			c.change(t, "Node node-1", nil, "metadata", "labels")
 			c.change(t, "Node node-2", []any{map[string]any{"name": "runc"}}, "status", "runtimeHandlers")
 		}},

@@ -101,7 +101,8 @@ func After() []Check {
 		{ID: "annotations", Name: "Annotations", Needs: need, Anchor: anchorAnnotations, run: lookAnnotations,
 			Hint: "Until they are fixed, these functions run as if they had no annotations."},
 		{ID: "scaling", Name: "Scaling to zero", Needs: need, Anchor: anchorScaling, run: lookScaling,
-			Hint: "Only one may scale a workload to zero: leave that to Headstart or to the other autoscaler. With KEDA or Knative, remove the annotation: they would start it again."},
+			Hint: "Only one may scale a workload to zero: leave that to Headstart or to the other autoscaler. " +
+				"With KEDA or Knative, remove the annotation: they would start it again."},
 		{ID: "gateways", Name: "Gateways", Needs: need, Anchor: anchorGateways, run: lookGateways,
 			Hint: hintOverlay + ", on nodes with a daemon."},
 		{ID: "local-gateways", Name: "Callers' own gateways", Needs: need, Anchor: anchorLocal, run: lookLocalGateways,

@@ -87,7 +87,8 @@ func TestPackages(t *testing.T) {
 	root := t.TempDir()
 	text := func(name, content string) artifact.File { return artifact.File{Name: name, Content: []byte(content)} }
 	put(t, root, []artifact.File{
-		text(dpkg+"/status", "Package: libc6\nArchitecture: amd64\nSource: glibc\nVersion: 2.36-9+deb12u10\n\nPackage: redis-server\nSource: redis (5:7.0.15)\nVersion: 5:7.0.15-1\nArchitecture: amd64\n\n"+
+		text(dpkg+"/status", "Package: libc6\nArchitecture: amd64\nSource: glibc\nVersion: 2.36-9+deb12u10\n\n"+
+			"Package: redis-server\nSource: redis (5:7.0.15)\nVersion: 5:7.0.15-1\nArchitecture: amd64\n\n"+
 			"Package: libc6\nArchitecture: i386\nVersion: 1\n"),
 		text("etc/os-release", "NAME=Debian\nVERSION_ID=\"12\"\nID=debian\n"),
 		text(dpkg+"/info/libc6:amd64.list", "/.\n/lib/x86_64-linux-gnu/libc.so.6\n"),
