@@ -94,7 +94,8 @@ func TestPackages(t *testing.T) {
 		text(dpkg+"/info/libc6:amd64.list", "/.\n/lib/x86_64-linux-gnu/libc.so.6\n"),
 		text(dpkg+"/info/redis-server.list", "/usr/bin/redis-server\n"),
 	})
-	parts, err := packages(root, "amd64", []artifact.File{text("usr/bin/redis-server", ""), text("usr/lib/x86_64-linux-gnu/libc.so.6", ""), text("opt/own", "own")})
+	parts, err := packages(root, "amd64", []artifact.File{
+		text("usr/bin/redis-server", ""), text("usr/lib/x86_64-linux-gnu/libc.so.6", ""), text("opt/own", "own")})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -102,7 +103,8 @@ func TestPackages(t *testing.T) {
 	for _, p := range parts {
 		got = append(got, p.BOMRef)
 	}
-	want := []string{"pkg:deb/debian/redis-server@5:7.0.15-1?arch=amd64&distro=debian-12&upstream=redis", "pkg:deb/debian/libc6@2.36-9%2Bdeb12u10?arch=amd64&distro=debian-12&upstream=glibc", "/opt/own"}
+	want := []string{"pkg:deb/debian/redis-server@5:7.0.15-1?arch=amd64&distro=debian-12&upstream=redis",
+		"pkg:deb/debian/libc6@2.36-9%2Bdeb12u10?arch=amd64&distro=debian-12&upstream=glibc", "/opt/own"}
 	if !slices.Equal(got, want) {
 		t.Errorf("got %q, want %q", got, want)
 	}
