@@ -148,6 +148,7 @@ func (h *handler) allow(req *request) (err error) {
 	if req.Operation, err = parse(req.Request, req.query); err != nil {
 		return err
 	}
+	h.server.config.Await(req.Context())
 	if req.store, err = h.server.config.Store(req.function, h.sandbox.Store); err != nil {
 		return err
 	}

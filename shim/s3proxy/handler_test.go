@@ -1,6 +1,7 @@
 package s3proxy
 
 import (
+	"context"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -193,6 +194,24 @@ func TestAdmission(t *testing.T) {
 				t.Errorf("the store is asked for %v and %v", asked, fetched)
 			}
 		})
+	}
+}
+
+// A request that comes before the list of stores waits for it.
+func TestARequestWaitsForTheStores(t *testing.T) {
+	var n *node
+	came := false
+	n = start(t, func(c *Config) {
+		c.Await = func(context.Context) { came = true }
+		c.Store = func(string, string) (Store, error) {
+			if !came {
+				return nil, problem.New(http.StatusServiceUnavailable, "StoresUnknown", "", "the node has no list of stores yet")
+			}
+			return n.store, nil
+		}
+	})
+	if res, body := n.ask(n.box("a"), "GET", "/", "", nil); res.StatusCode != http.StatusOK {
+		t.Errorf("%d %s", res.StatusCode, body)
 	}
 }
 

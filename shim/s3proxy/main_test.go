@@ -255,6 +255,7 @@ func start(t *testing.T, change func(*Config)) *node {
 			return n.store, nil
 		}})
 	c := Config{
+		Await: func(context.Context) {},
 		Store: func(string, string) (Store, error) { return n.store, nil },
 		Rule:  n.rule, Objects: n.cache,
 		Function:    func(string) string { return testFunction },

@@ -63,6 +63,9 @@ type Store interface {
 
 // Config is what a server is made of.
 type Config struct {
+	// Await returns when Store knows the stores, or should not be waited for: a daemon that follows another has its sandboxes'
+	// requests first.
+	Await func(ctx context.Context)
 	// Store finds a store by its name, for a function. Its error is a *problem.Problem.
 	Store func(function, store string) (Store, error)
 	// Rule is what the operator says of a store's bucket.

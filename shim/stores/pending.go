@@ -138,7 +138,7 @@ func (s *Stores) API(name string) (api *s3.Source, server string, err error) {
 	defer s.mu.Unlock()
 	st, ok := s.open[name]
 	switch {
-	case !s.has:
+	case s.known("") != nil:
 		return nil, "", writeback.ErrNoList
 	case !ok:
 		return nil, "", errors.New("the operator's list does not have the store any more")

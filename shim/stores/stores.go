@@ -31,15 +31,20 @@ import (
 	"github.com/headstart-mesh/headstart/shim/problem"
 )
 
+// listTimeout is how long a program waits for the first list: as long as a request waits for the first functions.
+const listTimeout = 5 * time.Second
+
 // Stores are a node's.
 type Stores struct {
 	secrets *os.Root // nil: the node has no secrets
 	missing error    // why not
 	own     *own     // nil: the control plane says which stores there are
 
+	came chan struct{} // closed by the first list
+	once sync.Once
+
 	mu   sync.Mutex
 	open map[string]*store
-	has  bool // a list has come
 	// since is when the list first said of buckets that they are written behind. See Pend.
 	since   map[bucket]time.Time
 	pending Pending // nil: nothing is written behind
@@ -68,7 +73,7 @@ type opened interface {
 // Open returns the stores of the node's own list, a file; empty: none yet, Set brings them. A directory of
 // secrets need not exist.
 func Open(secretsDir, list string) (*Stores, error) {
-	s := &Stores{open: map[string]*store{}, since: map[bucket]time.Time{}}
+	s := &Stores{came: make(chan struct{}), open: map[string]*store{}, since: map[bucket]time.Time{}}
 	var err error
 	if s.secrets, err = os.OpenRoot(secretsDir); err != nil {
 		s.missing = fmt.Errorf("--secrets-dir: %w", err)
@@ -122,7 +127,34 @@ func (s *Stores) replace(list []*nodeapi.Store) {
 		}
 		gone.closeStreams()
 	}
-	s.open, s.has = next, true
+	s.open = next
+	s.once.Do(func() { close(s.came) })
+}
+
+// Await returns when the first list has come, listTimeout has passed, or ctx ends. A daemon that follows another has its
+// sandboxes before it has a list.
+func (s *Stores) Await(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, listTimeout)
+	defer cancel()
+	select {
+	case <-s.came:
+	case <-ctx.Done():
+	}
+}
+
+// known is an error while there is no list: it is nobody's fault that a store is not on it.
+func (s *Stores) known(field string) error {
+	select {
+	case <-s.came:
+		return nil
+	default:
+	}
+	why := "it has not heard from the control plane since it started"
+	if s.own != nil {
+		why = "its own cannot be read"
+	}
+	return problem.New(status.StatusServiceUnavailable, "StoresUnknown", field,
+		"the node has no list of stores yet: "+why+"; `headstart status` shows more")
 }
 
 // Rule is what the operator says of a store's bucket. Of one that is not on the list the store's source is asked, which
@@ -216,6 +248,9 @@ func (s *Stores) credentials(c *nodeapi.Store) func(context.Context) (secret.Sec
 func (s *Stores) Source(function, name string) (source.Source, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if err := s.known(filterapi.AnnotationStore); err != nil {
+		return nil, err
+	}
 	st, ok := s.open[name]
 	switch {
 	case !ok:

@@ -1,6 +1,7 @@
 package stores
 
 import (
+	"context"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -8,6 +9,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"google.golang.org/protobuf/types/known/durationpb"
@@ -42,9 +44,6 @@ func edge(endpoint string) *nodeapi.Store {
 
 func TestStoresFollowTheOperatorsList(t *testing.T) {
 	s, _ := newStores(t)
-	if _, err := s.Source("default/fire", "edge"); problem.Of(err).Title != "StoreNotAllowed" {
-		t.Errorf("before the first list: %v", err)
-	}
 	s.Set([]*nodeapi.Store{edge("http://one.example:9000")})
 	first, err := s.Source("default/fire", "edge")
 	if err != nil {
@@ -68,6 +67,45 @@ func TestStoresFollowTheOperatorsList(t *testing.T) {
 	if p := problem.Of(err); p.Title != "StoreNotAllowed" || p.Status != http.StatusForbidden || !strings.Contains(p.Detail, "archive") {
 		t.Errorf("a store that left the list: %v", err)
 	}
+}
+
+// Before the first list has come no store is refused: who asks is told to come again, and a program waits for a while.
+func TestBeforeTheFirstList(t *testing.T) {
+	s, _ := newStores(t)
+	own, _, _ := withList(t, "no list")
+	for says, s := range map[string]*Stores{"the control plane": s, "its own cannot be read": own} {
+		_, err := s.Source("default/fire", "edge")
+		_, stream := s.client("default/fire", "edge", source.Reference{Scheme: source.SchemeRedis, Bucket: "jobs", Key: "k"})
+		for _, err := range []error{err, stream} {
+			if p := problem.Of(err); p.Title != "StoresUnknown" || p.Status != http.StatusServiceUnavailable || !strings.Contains(p.Detail, says) {
+				t.Errorf("%s: %v", says, err)
+			}
+		}
+	}
+	synctest.Test(t, func(t *testing.T) {
+		s, err := Open("/nowhere", "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer s.Close()
+		waits := func(ctx context.Context, want time.Duration) {
+			t.Helper()
+			began := time.Now()
+			if s.Await(ctx); time.Since(began) != want {
+				t.Errorf("%v, want %v", time.Since(began), want)
+			}
+		}
+		waits(t.Context(), listTimeout)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		waits(ctx, time.Second)
+		time.AfterFunc(2*time.Second, func() { s.Set([]*nodeapi.Store{edge("http://one.example:9000")}) })
+		waits(t.Context(), 2*time.Second)
+		waits(t.Context(), 0)
+		if _, err := s.Source("default/fire", "edge"); err != nil {
+			t.Error(err)
+		}
+	})
 }
 
 // Namespaces share those buckets only that the operator calls shared, and answers hold as long as he says. What is

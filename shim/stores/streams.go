@@ -49,6 +49,9 @@ func (st *store) closeStreams() {
 func (s *Stores) client(function, name string, ref source.Reference) (*goredis.Client, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if err := s.known(filterapi.AnnotationTrigger); err != nil {
+		return nil, err
+	}
 	st := s.open[name]
 	if s.streamless || st == nil || !st.grants(function) ||
 		st.config.GetKind() != source.SchemeRedis || ref.Scheme != source.SchemeRedis || !slices.Contains(st.config.GetBuckets(), ref.Bucket) {

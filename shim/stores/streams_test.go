@@ -31,7 +31,6 @@ func TestStreamsFollowTheOperatorsList(t *testing.T) {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
-	refused("before the first list", "queues", frames)
 	s.Set([]*nodeapi.Store{queues("one.example:6379"), edge("http://two.example:9000")})
 	first, err := s.client("default/fire", "queues", frames)
 	if err != nil {

@@ -162,6 +162,7 @@ func run(ctx context.Context, c config) (err error) {
 	volumes := volume.New(versions, registry, log)
 	defer volumes.Close()
 	s3 = s3proxy.New(s3proxy.Config{
+		Await: allowed.Await,
 		Store: func(function, name string) (s3proxy.Store, error) { return allowed.S3(function, name) },
 		Rule:  allowed.Rule, Objects: fetches, Writes: written, Event: up.Event,
 		Function: func(sandbox string) string { return platform.sandboxes.Function(sandbox) },

@@ -247,6 +247,7 @@ func StartNode(t testing.TB, s *Store, o Options) *Node {
 	n.Cache = objects.New(cached)
 	own.Cache, own.Writes = n.Cache, writes
 	n.Server = s3proxy.New(s3proxy.Config{
+		Await: allowed.Await,
 		Store: func(function, name string) (s3proxy.Store, error) { return allowed.S3(function, name) },
 		Rule:  allowed.Rule, Objects: n.Cache, Writes: writes,
 		Function:    func(sandbox string) string { n.mu.Lock(); defer n.mu.Unlock(); return n.functions[sandbox] },
