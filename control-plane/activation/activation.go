@@ -114,11 +114,10 @@ func (a *Activator) place(ctx context.Context, node string, m *nodeapi.Activate)
 	for {
 		in, err = a.placer.Activate(ctx, platform.Request{ID: m.GetRequest(), Function: m.GetFunction(), Node: node, Caller: m.GetCaller(),
 			More: m.GetMore()})
-		if err != nil {
-			return in, nil, err
+		if err == nil {
+			bound, err = a.bind(in, node, m, time.Now().After(until))
 		}
-		bound, err = a.bind(in, node, m)
-		if !errors.Is(err, errAway) || time.Now().After(until) {
+		if r, is := errors.AsType[*platform.Refusal](err); !is || !r.Passing || time.Now().After(until) {
 			return in, bound, err
 		}
 		select {
@@ -129,11 +128,8 @@ func (a *Activator) place(ctx context.Context, node string, m *nodeapi.Activate)
 	}
 }
 
-// errAway marks what may be otherwise in a moment.
-var errAway = errors.New("the node's daemon is not connected")
-
-// bind says where the request goes, and tells the instance's node if that is another.
-func (a *Activator) bind(in platform.Instance, node string, m *nodeapi.Activate) (*nodeapi.Bound, error) {
+// bind says where the request goes, and tells the instance's node if that is another. late: that has been waited for.
+func (a *Activator) bind(in platform.Instance, node string, m *nodeapi.Activate, late bool) (*nodeapi.Bound, error) {
 	if in.Relay != nil {
 		return &nodeapi.Bound{Request: m.GetRequest(), Cold: in.Phase != platform.Ready, RelayAddress: in.Relay.Address, RelayHeaders: in.Relay.Headers}, nil
 	}
@@ -147,12 +143,12 @@ func (a *Activator) bind(in platform.Instance, node string, m *nodeapi.Activate)
 		bound.PeerAddress, bound.Capability = target.GetPeerAddress(), a.sign(in, node, m)
 		a.expect(in, m, bound.GetCapability())
 		return bound, nil
-	case in.Phase == platform.Ready && in.MeshSNI == "":
-		// Nobody over there can take the request, but the instance itself can.
+	case in.Phase == platform.Ready && in.MeshSNI == "" && (late || m.GetInput() == "" && len(m.GetInputs()) == 0):
+		// Nobody over there can take the request, but the instance itself can. Its inputs take the daemon.
 		return &nodeapi.Bound{Request: m.GetRequest(), RelayAddress: in.Address.String()}, nil
 	}
-	return nil, fmt.Errorf("%w: %w", errAway, &platform.Refusal{Status: http.StatusServiceUnavailable, Reason: "NodeDaemonAway",
-		Message: fmt.Sprintf("the function's instance is on node %s, whose headstart-node is not connected; see that it runs there", in.Node)})
+	return nil, &platform.Refusal{Status: http.StatusServiceUnavailable, Reason: "NodeDaemonAway", Passing: true,
+		Message: fmt.Sprintf("the function's instance is on node %s, whose headstart-node is not connected; see that it runs there", in.Node)}
 }
 
 // sign returns the capability by which node hands the request over.

@@ -51,6 +51,7 @@ const (
 type world struct {
 	instance platform.Instance
 	err      error
+	heals    time.Time // when err does not count any more; zero: never
 	away     bool      // the nodes take no message
 	joins    time.Time // when node bare's daemon connects; zero: never
 
@@ -63,6 +64,9 @@ type world struct {
 func (w *world) Activate(ctx context.Context, r platform.Request) (platform.Instance, error) {
 	w.order = append(w.order, "placed")
 	w.request, w.span = r, trace.SpanContextFromContext(ctx)
+	if !w.heals.IsZero() && !time.Now().Before(w.heals) {
+		return w.instance, nil
+	}
 	return w.instance, w.err
 }
 
@@ -167,17 +171,37 @@ func TestBinding(t *testing.T) {
 // After a restart of the control plane the daemons connect one after the other.
 func TestARequestWaitsForTheDaemonOfItsInstance(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		began := time.Now()
-		w := &world{
-			instance: platform.Instance{
-				ID: "fire-1", Node: "bare", Phase: platform.Ready, Address: netip.MustParseAddrPort("10.1.0.2:8080"),
-				MeshSNI: "fire",
-			},
-			joins: began.Add(3 * time.Second),
+		w := &world{instance: platform.Instance{ID: "fire-1", Node: "bare", Phase: platform.Ready, Address: netip.MustParseAddrPort("10.1.0.2:8080")}}
+		for _, sni := range []string{"fire", ""} {
+			w.joins, w.instance.MeshSNI = time.Now().Add(3*time.Second), sni
+			began := time.Now()
+			got, _ := activate(t, w)
+			if b := got.GetBound(); b.GetPeerAddress() != "10.0.0.3:9461" || time.Since(began) > 4*time.Second {
+				t.Errorf("%q: %v after %v", sni, got, time.Since(began))
+			}
 		}
-		got, _ := activate(t, w)
-		if b := got.GetBound(); b.GetPeerAddress() != "10.0.0.3:9461" || time.Since(began) > 4*time.Second {
-			t.Errorf("%v after %v", got, time.Since(began))
+		w.joins = time.Time{}
+		m := message("default/fire")
+		m.Input, m.Inputs = "", nil
+		began := time.Now()
+		got := activation.New(w, w, w, nil, prometheus.NewRegistry(), slog.New(slog.DiscardHandler)).Activate(t.Context(), "edge", m)
+		if got.GetBound().GetRelayAddress() != "10.1.0.2:8080" || time.Since(began) != 0 {
+			t.Errorf("without inputs: %v after %v", got, time.Since(began))
+		}
+	})
+}
+
+// What the platform refuses for the moment is asked for again.
+func TestARefusalPasses(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for after, want := range map[time.Duration]bool{3 * time.Second: true, time.Minute: false} {
+			began := time.Now()
+			w := &world{instance: platform.Instance{ID: "fire-1", Node: "cloud", Phase: platform.Starting},
+				err: &platform.Refusal{Status: 503, Reason: "NodeUnavailable", Passing: true}, heals: began.Add(after)}
+			got, _ := activate(t, w)
+			if is := got.GetBound() != nil; is != want || time.Since(began) > 9*time.Second {
+				t.Errorf("%v: %v after %v", after, got, time.Since(began))
+			}
 		}
 	})
 }

@@ -255,6 +255,7 @@ type Refusal struct {
 	Reason  string // one CamelCase word
 	Message string
 	Field   string // the manifest's field to mend, if one is at fault
+	Passing bool   // it may be otherwise in a moment: a daemon may be replaced
 }
 
 // OldDaemon refuses an instance for a workflow, which has none.

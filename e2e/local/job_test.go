@@ -9,7 +9,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -236,16 +235,7 @@ func TestAJobAndAKilledDaemon(t *testing.T) {
 			if got := printed(t, full); got != c.printed {
 				t.Errorf("the program said %q, want %q", got, c.printed)
 			}
-			eventually(t, "the node is back", func() error {
-				s, err := bed.Client().Status(t.Context())
-				if err != nil {
-					return err
-				}
-				if !slices.ContainsFunc(s.Nodes, func(n admin.Node) bool { return n.Name == testbed.Edge }) {
-					return errors.New("the control plane does not have it")
-				}
-				return nil
-			})
+			eventually(t, "the node is back", func() error { return joined(t.Context(), testbed.Edge) })
 			nothingHalfMade(t)
 		})
 	}

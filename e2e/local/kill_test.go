@@ -78,6 +78,9 @@ func TestKilledPartsComeBack(t *testing.T) {
 						return err
 					})
 				}
+				if process == "headstart-node-"+testbed.Edge {
+					eventually(t, "the node is back", func() error { return joined(t.Context(), testbed.Edge) })
+				}
 				next := call{function: name, header: forInput("kill/one")}.must(t)
 				if next.status != http.StatusOK || next.report.Body.SHA256 != digest || next.report.File.SHA256 != digest {
 					t.Errorf("the next request: %d %s", next.status, next.body)

@@ -12,12 +12,14 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
 	"testing"
 
+	"github.com/headstart-mesh/headstart/control-plane/admin"
 	"github.com/headstart-mesh/headstart/e2e/testbed"
 )
 
@@ -151,11 +153,20 @@ func killDaemon(t *testing.T, node string) {
 		if now := bed.PID("headstart-node-" + node); now == 0 || now == pid {
 			return fmt.Errorf("no other daemon runs on %s", node)
 		}
-		return nil
+		return joined(context.WithoutCancel(t.Context()), node)
 	})
 	if err != nil {
 		t.Error(err)
 	}
+}
+
+// joined is an error while the control plane does not have a node. One that it has takes requests.
+func joined(ctx context.Context, node string) error {
+	s, err := bed.Client().Status(ctx)
+	if err == nil && !slices.ContainsFunc(s.Nodes, func(n admin.Node) bool { return n.Name == node }) {
+		err = fmt.Errorf("the control plane does not have node %s", node)
+	}
+	return err
 }
 
 // mounts counts what is mounted for the bed, as this process and as the nodes see it.

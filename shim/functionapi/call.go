@@ -108,5 +108,5 @@ func (h *handler) request(r *http.Request, id string, t target, o origin) (*http
 		return nil, err
 	}
 	claimed, _ := strconv.Atoi(r.Header.Get(filterapi.HeaderDepth)) // 0 if it is none
-	return call.Request(r, id, f, t.url, call.By{Function: h.server.config.Caller(h.sandbox.id), Depth: max(o.depth, claimed)})
+	return call.Request(r, id, f, t.url, call.By{Function: h.server.config.Caller(r.Context(), h.sandbox.id), Depth: max(o.depth, claimed)})
 }

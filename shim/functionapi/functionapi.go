@@ -59,7 +59,7 @@ type Config struct {
 	Function func(ctx context.Context, name string) (*nodeapi.Function, error)
 	// Caller is the name of the function whose instance a sandbox is, empty if it is none's. nil: of no
 	// sandbox that is known.
-	Caller func(sandbox string) string
+	Caller func(ctx context.Context, sandbox string) string
 	// Job waits until the node has heard of the job whose sandbox it is, if it is a job's. Its
 	// error is the *problem.Problem for which that has no input. nil: of all jobs it has heard.
 	Job func(ctx context.Context, sandbox string) error
@@ -96,7 +96,7 @@ type Server struct {
 // New returns a server without sockets. It answers nobody before Run.
 func New(c Config) *Server {
 	if c.Caller == nil {
-		c.Caller = func(string) string { return "" }
+		c.Caller = func(context.Context, string) string { return "" }
 	}
 	if c.Late == nil {
 		c.Late = func(string) {}

@@ -113,7 +113,7 @@ func (r *rig) open(id, namespace string) {
 }
 
 // callerOf knows one of the sandboxes as a function's.
-func callerOf(sandbox string) string {
+func callerOf(_ context.Context, sandbox string) string {
 	if sandbox == "fire-1" {
 		return "default/fire"
 	}

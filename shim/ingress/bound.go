@@ -21,6 +21,11 @@ func (in *Ingress) Trust(keys []ed25519.PublicKey) { in.capabilities.Set(keys) }
 // checkBound refuses a request that another node hands over and that no control plane has bound, by
 // that node, to the instance that it names on this one. Whose request it is counts only if signed.
 func (in *Ingress) checkBound(r *http.Request, p *parked) error {
+	wait, cancel := in.waiting(r.Context())
+	defer cancel()
+	if err := in.config.Functions.await(wait); err != nil { // the keys come before the functions
+		return err
+	}
 	if !in.capabilities.Demands() {
 		return nil
 	}

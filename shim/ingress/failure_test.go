@@ -2,6 +2,7 @@ package ingress_test
 
 import (
 	"context"
+	"crypto/ed25519"
 	"errors"
 	"io"
 	"net"
@@ -253,6 +254,22 @@ func TestRequestsWaitForTheControlPlane(t *testing.T) {
 		}
 		go late.Set(nil)
 		wantProblem(t, call(in.Gateway(), request(t, "GET", withInput, "", "", nil)), http.StatusNotFound, "FunctionUnknown", "")
+	})
+}
+
+// So does a request that another node hands over, as without the control plane's keys nobody could tell who has bound it.
+func TestAttackANodeHandsOverBeforeTheKeysCome(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newNode(t, nil)
+		r.Ingress.Close()
+		late := ingress.NewFunctions()
+		in := ingress.New(ingress.Config{Node: "edge-1", Functions: late, ControlPlane: r.cp, Instances: r.instances, Metrics: ingress.NewMetrics(newRegistry()), Log: discard})
+		defer in.Close()
+		time.AfterFunc(time.Second, func() {
+			in.Trust([]ed25519.PublicKey{newKey(t).Public().(ed25519.PublicKey)})
+			late.Set(nil)
+		})
+		wantProblem(t, call(in.Peers(), request(t, "GET", withInput, newID(), "", nil)), http.StatusForbidden, "NotBound", "x-headstart-capability")
 	})
 }
 

@@ -69,15 +69,8 @@ func (f *Functions) Find(ctx context.Context, host string) (*nodeapi.Function, e
 // not say it, by the authority that the request is for. It waits for the control plane's
 // first word.
 func (f *Functions) get(ctx context.Context, name, authority string) (*nodeapi.Function, error) {
-	late := time.NewTimer(syncTimeout)
-	defer late.Stop()
-	select {
-	case <-f.synced:
-	case <-late.C:
-		return nil, problem.New(http.StatusServiceUnavailable, "ControlPlaneAway", "",
-			"the node has not heard from the control plane since it started; `headstart status` shows whether it runs")
-	case <-ctx.Done():
-		return nil, ctx.Err()
+	if err := f.await(ctx); err != nil {
+		return nil, err
 	}
 	f.mu.RLock()
 	defer f.mu.RUnlock()
@@ -89,6 +82,21 @@ func (f *Functions) get(ctx context.Context, name, authority string) (*nodeapi.F
 		return nil, unknown()
 	}
 	return fn, nil
+}
+
+// await waits for the control plane's first word.
+func (f *Functions) await(ctx context.Context) error {
+	late := time.NewTimer(syncTimeout)
+	defer late.Stop()
+	select {
+	case <-f.synced:
+		return nil
+	case <-late.C:
+		return problem.New(http.StatusServiceUnavailable, "ControlPlaneAway", "",
+			"the node has not heard from the control plane since it started; `headstart status` shows whether it runs")
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 }
 
 func unknown() *problem.Problem {

@@ -167,7 +167,8 @@ func (s *Server) Bring(sb sandboxes.Sandbox) (sandboxes.Need, error) {
 		known = &sandbox{id: sb.ID, namespace: sb.Namespace, note: *n}
 		s.sandboxes[sb.ID] = known
 	}
-	region := listed.DefaultRegion // of a store that the namespace may not use: the program hears of that when it asks
+	// Of a store that the namespace may not use, or of which the node does not know yet: the program hears of that when it asks.
+	region := listed.DefaultRegion
 	if store, err := s.config.Store(cmp.Or(sb.Function, known.own()), known.Store); err == nil {
 		region = store.Region()
 	}

@@ -105,14 +105,7 @@ func (k *Kubelet) adoptOne(id string) {
 		}
 	}
 	// Without the control plane's word the sandbox would not be closed when the program is started again.
-	known, _ := Announced(k.ctx, knownPatience, errLate, func() (known bool, changed <-chan struct{}, err error) {
-		k.mu.Lock()
-		defer k.mu.Unlock()
-		if k.known {
-			return true, nil, nil
-		}
-		return false, k.connected.Next(), nil
-	})
+	known := k.awaitKnown(k.ctx, knownPatience)
 	if err := k.again(id); err != nil {
 		k.config.Log.Warn("a pod goes without what it had", "instance", id, "error", err)
 	}

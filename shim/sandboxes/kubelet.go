@@ -191,6 +191,26 @@ func (k *Kubelet) Instances(m *nodeapi.Instances) {
 	}
 }
 
+// Caller is the function whose pod calls, empty if it is none's. A daemon that has just started has calls before the control
+// plane's word on who makes them.
+func (k *Kubelet) Caller(ctx context.Context, id string) string {
+	k.awaitKnown(ctx, announceTimeout)
+	return k.Function(id)
+}
+
+// awaitKnown waits until the control plane has said which pods there are, and tells whether it has.
+func (k *Kubelet) awaitKnown(ctx context.Context, patience time.Duration) bool {
+	known, err := Announced(ctx, patience, errLate, func() (known bool, changed <-chan struct{}, err error) {
+		k.mu.Lock()
+		defer k.mu.Unlock()
+		if k.known {
+			return true, nil, nil
+		}
+		return false, k.connected.Next(), nil
+	})
+	return known && err == nil
+}
+
 // setJobs has the inputs of the jobs fetched that are new, and returns all by id; the caller
 // holds mu.
 func (k *Kubelet) setJobs(list []*nodeapi.Job) map[string]*nodeapi.Job {

@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -246,6 +247,20 @@ func TestDirectoriesGo(t *testing.T) {
 			}
 		})
 	}
+}
+
+// Programs may call before a daemon that has just started knows whose they are.
+func TestACallBeforeTheNewsOfPods(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newPodRig(t)
+		asked := make(chan string)
+		go func() { asked <- r.Caller(t.Context(), one) }()
+		synctest.Wait()
+		r.has(podReady("127.0.0.1:1"))
+		if caller := <-asked; caller != "default/fire" {
+			t.Errorf("the caller is %q", caller)
+		}
+	})
 }
 
 // What is left by pods that nobody knows goes at the first news, if it is very old while a

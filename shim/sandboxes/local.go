@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"net/netip"
 	"strings"
+	"sync"
 	"time"
 
 	"google.golang.org/grpc/codes"
@@ -99,19 +100,22 @@ func (l *Local) adopt(ctx context.Context) error {
 		return err
 	}
 	adopted := map[*run]Container{}
+	var removals sync.WaitGroup // at once: requests wait for those that stay
+	remove := func(c Container) { removals.Go(func() { l.remove(c, 0) }) }
 	for _, c := range started {
 		if ended[c.ID()] != nil {
-			l.remove(c, 0)
+			remove(c)
 			continue
 		}
 		in, err := l.takeOver(c)
 		if err != nil {
 			l.config.Log.Warn("a sandbox of an earlier run is removed", "instance", c.ID(), "error", err)
-			l.remove(c, 0)
+			remove(c)
 			continue
 		}
 		adopted[in] = c
 	}
+	removals.Wait()
 	if err := l.tree.sweep(func(dir string, _ bool, _ time.Time) bool { return l.instances[dir] != nil }); err != nil {
 		return err
 	}

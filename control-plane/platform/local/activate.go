@@ -48,6 +48,10 @@ func (p *Platform) Activate(ctx context.Context, r platform.Request) (platform.I
 		return platform.Instance{}, platform.OldDaemon(r.Node)
 	}
 	p.activity.Touch(f.Name)
+	if _, left := p.left[f.Node]; left { // no other node can take it
+		_, err := p.place(f, r.Node)
+		return platform.Instance{}, err
+	}
 	usable := p.usable(f.Name)
 	for _, in := range usable {
 		if !p.joined[in.Node] {

@@ -1,6 +1,7 @@
 package local
 
 import (
+	"errors"
 	"slices"
 	"testing"
 	"testing/synctest"
@@ -20,6 +21,33 @@ func TestALostNodesInstancesStayAWhile(t *testing.T) {
 		time.Sleep(nodeGrace - idleTick)
 		w.wantPhase(in, platform.Ready)
 		time.Sleep(2 * idleTick)
+		w.wantPhase(in, "")
+	})
+}
+
+// A function that may run on one node only waits for that while its daemon may be replaced, and keeps its instance.
+func TestAFunctionsOnlyNodeIsAway(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		w.Join("edge")
+		f := fireFunction()
+		f.Node = "cloud"
+		w.Deploy(f)
+		refused := func(passing bool) {
+			t.Helper()
+			_, err := w.p.Activate(t.Context(), platform.Request{Function: fire, Node: "edge"})
+			if r, is := errors.AsType[*platform.Refusal](err); !is || r.Reason != "NodeUnavailable" || r.Passing != passing {
+				t.Errorf("%+v", err)
+			}
+		}
+		refused(false)
+		w.Join("cloud")
+		in := w.activate(fire, "edge")
+		w.Ready(in, address)
+		w.Leave("cloud")
+		refused(true)
+		w.wantPhase(in, platform.Ready)
+		time.Sleep(nodeGrace + idleTick)
+		refused(false)
 		w.wantPhase(in, "")
 	})
 }

@@ -69,8 +69,9 @@ func (p *Platform) place(f platform.Function, gateway string) (string, error) {
 	case len(p.joined) == 0:
 		return "", &platform.Refusal{Status: http.StatusServiceUnavailable, Reason: "NoNode", Message: "no node is connected to the control plane"}
 	case f.Node != "":
+		_, left := p.left[f.Node]
 		return "", &platform.Refusal{Status: http.StatusServiceUnavailable, Reason: "NodeUnavailable", Field: "spec.template.spec.nodeSelector",
-			Message: fmt.Sprintf("node %q is not connected; nodes are: %s", f.Node, strings.Join(p.nodeNames(), ", "))}
+			Passing: left, Message: fmt.Sprintf("node %q is not connected; nodes are: %s", f.Node, strings.Join(p.nodeNames(), ", "))}
 	}
 	perNode := map[string]int{}
 	for _, in := range p.instances {

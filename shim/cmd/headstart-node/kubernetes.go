@@ -54,7 +54,7 @@ func openPods(ctx context.Context, c config, b below) (*platform, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &platform{sandboxes: pods.Set,
+	p := &platform{sandboxes: pods.Set, caller: pods.Caller,
 		relay:   b.newRelay(relay.Config{WeightsAlone: c.weightsAlone, StateFile: c.state("endpoints.pb"), Keys: keys}),
 		gateway: func(in *ingress.Ingress) http.Handler { return in.MeshGateway(keys) },
 		filters: func(in *ingress.Ingress, h http.Handler) http.Handler { return in.MeshFilters(keys, h) }}

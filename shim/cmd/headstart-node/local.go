@@ -67,6 +67,7 @@ func openLocal(ctx context.Context, c config, b below) (*platform, error) {
 		gateway:   (*ingress.Ingress).Gateway,
 		filters:   func(_ *ingress.Ingress, h http.Handler) http.Handler { return h },
 		awaitJob:  func(context.Context, string) error { return nil }, // its own are known before they are made
+		caller:    func(_ context.Context, sandbox string) string { return own.Function(sandbox) },
 		join:      func(p node.Parts) node.Node { return node.NewLocal(p, own, runtime, b.log) },
 		serve: func(ctx context.Context, g *errgroup.Group) {
 			g.Go(func() error { return trimLogs(ctx, runtime, b.log) })

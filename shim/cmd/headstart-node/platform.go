@@ -70,6 +70,8 @@ type platform struct {
 	filters func(in *ingress.Ingress, h http.Handler) http.Handler
 	// awaitJob waits for the control plane's word of a sandbox that says it is a job's.
 	awaitJob func(ctx context.Context, sandbox string) error
+	// caller is the function whose sandbox it is, as far as the control plane says so in time.
+	caller func(ctx context.Context, sandbox string) string
 	// join makes the node.
 	join func(node.Parts) node.Node
 	// serve adds what only this platform has to what the daemon does.

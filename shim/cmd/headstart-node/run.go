@@ -152,7 +152,7 @@ func run(ctx context.Context, c config) (err error) {
 			return s3.Store(ctx, sandbox, file, to, header)
 		},
 		Job:    func(ctx context.Context, sandbox string) error { return platform.awaitJob(ctx, sandbox) },
-		Caller: func(sandbox string) string { return platform.sandboxes.Function(sandbox) },
+		Caller: func(ctx context.Context, sandbox string) string { return platform.caller(ctx, sandbox) },
 		Late: func(sandbox string) {
 			if platform.sandboxes.IsClosed(sandbox) { // else another daemon may know what it works on
 				workflows.Late(functions.Lookup(platform.sandboxes.Function(sandbox)))

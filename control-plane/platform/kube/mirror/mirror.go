@@ -52,6 +52,7 @@ type Mirror[T metav1.Object] struct {
 	mu      sync.Locker
 	changed func(before, now T)
 	status  Status
+	denied  time.Time // since when it is
 	settled chan struct{}
 	items   map[string]map[string]T // by namespace, then name
 }
@@ -108,7 +109,7 @@ func (m *Mirror[T]) Run(ctx context.Context) {
 		}
 		pause := delay.Step()
 		m.mu.Lock()
-		if m.kind.Optional && (m.status.Phase == Absent || m.status.Phase == Denied) {
+		if m.lacks() {
 			pause = retryAbsent
 		}
 		m.mu.Unlock()

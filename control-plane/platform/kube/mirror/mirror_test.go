@@ -215,11 +215,41 @@ func TestADeniedKind(t *testing.T) {
 	}
 }
 
-// Nobody waits for what may be missing.
+// An API server that has just started may deny everything for a moment, which is not to have nothing.
+func TestADenialPasses(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &server{err: apierrors.NewForbidden(schema.GroupResource{Resource: "nodes"}, "", errors.New("no rule")), nodes: map[string]string{"a": "1"}}
+		r := &rig{server: s}
+		r.Mirror = mirror.New(mirror.Kind[*corev1.Node]{Resource: "nodes", Optional: true, Source: s,
+			Keep: func(o any) (*corev1.Node, error) { return o.(*corev1.Node), nil }}, &r.mu, func(_, _ *corev1.Node) {})
+		ctx, cancel := context.WithCancel(t.Context())
+		var running sync.WaitGroup
+		running.Go(func() { r.Run(ctx) })
+		defer running.Wait()
+		defer cancel()
+		time.Sleep(time.Second)
+		if r.isSettled() {
+			t.Error("a first denial settles it")
+		}
+		s.mu.Lock()
+		s.err = nil
+		s.mu.Unlock()
+		time.Sleep(2 * time.Second)
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		if !r.isSettled() || r.Get("", "a") == nil {
+			t.Error("it does not have what there is")
+		}
+	})
+}
+
+// Nobody waits for what may be missing, or for long for what may be denied.
 func TestSettling(t *testing.T) {
-	for _, optional := range []bool{true, false} {
+	nodes := schema.GroupResource{Resource: "nodes"}
+	for lacks, optional := range map[error]bool{apierrors.NewNotFound(nodes, ""): true, apierrors.NewForbidden(nodes, "", nil): true,
+		apierrors.NewNotFound(nodes, "other"): false, apierrors.NewForbidden(nodes, "other", nil): false} {
 		synctest.Test(t, func(t *testing.T) {
-			s := &server{err: apierrors.NewNotFound(schema.GroupResource{Resource: "nodes"}, "")}
+			s := &server{err: lacks}
 			r := &rig{server: s}
 			r.Mirror = mirror.New(mirror.Kind[*corev1.Node]{Resource: "nodes", Optional: optional, Source: s, Keep: func(o any) (*corev1.Node, error) { return o.(*corev1.Node), nil }}, &r.mu, func(_, _ *corev1.Node) {})
 			ctx, cancel := context.WithCancel(t.Context())

@@ -3,6 +3,7 @@ package mirror
 import (
 	"context"
 	"fmt"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -62,6 +63,7 @@ func (m *Mirror[T]) note(ctx context.Context, verb string, err error) {
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	before := m.status.Phase
 	switch {
 	case err == nil:
 		m.status.Phase, m.status.Message = Following, ""
@@ -77,11 +79,19 @@ func (m *Mirror[T]) note(ctx context.Context, verb string, err error) {
 	if m.status.Phase == Absent {
 		(*store[T])(m).forget(func(string, string) bool { return true })
 	}
-	// What was there before a denial is kept: an API server that has just started may deny
+	// What was there before a denial is kept, and a first denial settles nothing: an API server that has just started may deny
 	// everything for a moment.
-	if m.kind.Optional && (m.status.Phase == Absent || m.status.Phase == Denied) {
+	if m.status.Phase == Denied && before != Denied {
+		m.denied = time.Now()
+	}
+	if m.lacks() {
 		m.settle()
 	}
+}
+
+// lacks tells whether the kind is one that can do without, and is not to be had; the caller holds mu.
+func (m *Mirror[T]) lacks() bool {
+	return m.kind.Optional && (m.status.Phase == Absent || m.status.Phase == Denied && time.Since(m.denied) >= retryMost)
 }
 
 // denial names what the cluster's owner has to allow.
