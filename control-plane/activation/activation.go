@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -30,6 +31,9 @@ const (
 	// control plane. It leaves most of the 15 s after which the node gives up to the rest.
 	awayTimeout = 8 * time.Second
 	awayPoll    = 100 * time.Millisecond
+	// inputsTimeout is how long a request with inputs waits for the daemon of a ready instance's node, without which it goes there
+	// without them: less than any ready timeout with the node's 2 s beyond, and than the 3 s after which the node asks another control plane.
+	inputsTimeout = 2 * time.Second
 
 	reasonCallerUnknown = "CallerUnknown"
 )
@@ -61,6 +65,8 @@ type Activator struct {
 	nodes   Nodes
 	log     *slog.Logger
 	total   *prometheus.CounterVec
+	// vain are the nodes for whose daemon requests with inputs have waited in vain since it was connected.
+	vain sync.Map
 }
 
 // New returns an activator and registers its metrics. key signs capabilities; nil: there are none.
@@ -110,14 +116,15 @@ func (a *Activator) place(ctx context.Context, node string, m *nodeapi.Activate)
 		return in, nil, &platform.Refusal{Status: http.StatusForbidden, Reason: reasonCallerUnknown,
 			Field: filterapi.HeaderCaller, Message: fmt.Sprintf("node %s calls for %s, and has no instance of that", node, caller)}
 	}
-	until := time.Now().Add(awayTimeout)
+	began := time.Now()
 	for {
 		in, err = a.placer.Activate(ctx, platform.Request{ID: m.GetRequest(), Function: m.GetFunction(), Node: node, Caller: m.GetCaller(),
 			More: m.GetMore()})
+		waited := time.Since(began)
 		if err == nil {
-			bound, err = a.bind(in, node, m, time.Now().After(until))
+			bound, err = a.bind(in, node, m, waited)
 		}
-		if r, is := errors.AsType[*platform.Refusal](err); !is || !r.Passing || time.Now().After(until) {
+		if r, is := errors.AsType[*platform.Refusal](err); !is || !r.Passing || waited > awayTimeout {
 			return in, bound, err
 		}
 		select {
@@ -128,8 +135,8 @@ func (a *Activator) place(ctx context.Context, node string, m *nodeapi.Activate)
 	}
 }
 
-// bind says where the request goes, and tells the instance's node if that is another. late: that has been waited for.
-func (a *Activator) bind(in platform.Instance, node string, m *nodeapi.Activate, late bool) (*nodeapi.Bound, error) {
+// bind says where the request goes, and tells the instance's node if that is another, for whose daemon it has waited.
+func (a *Activator) bind(in platform.Instance, node string, m *nodeapi.Activate, waited time.Duration) (*nodeapi.Bound, error) {
 	if in.Relay != nil {
 		return &nodeapi.Bound{Request: m.GetRequest(), Cold: in.Phase != platform.Ready, RelayAddress: in.Relay.Address, RelayHeaders: in.Relay.Headers}, nil
 	}
@@ -138,17 +145,27 @@ func (a *Activator) bind(in platform.Instance, node string, m *nodeapi.Activate,
 		return bound, nil
 	}
 	target, connected := a.nodes.Connected()[in.Node]
+	if connected {
+		a.vain.Delete(in.Node)
+	} else if waited > inputsTimeout {
+		a.vain.Store(in.Node, true)
+	}
 	switch {
 	case connected:
 		bound.PeerAddress, bound.Capability = target.GetPeerAddress(), a.sign(in, node, m)
 		a.expect(in, m, bound.GetCapability())
 		return bound, nil
-	case in.Phase == platform.Ready && in.MeshSNI == "" && (late || m.GetInput() == "" && len(m.GetInputs()) == 0):
+	case in.Phase == platform.Ready && in.MeshSNI == "" && (m.GetInput() == "" && len(m.GetInputs()) == 0 || a.inVain(in.Node)):
 		// Nobody over there can take the request, but the instance itself can. Its inputs take the daemon.
 		return &nodeapi.Bound{Request: m.GetRequest(), RelayAddress: in.Address.String()}, nil
 	}
 	return nil, &platform.Refusal{Status: http.StatusServiceUnavailable, Reason: "NodeDaemonAway", Passing: true,
 		Message: fmt.Sprintf("the function's instance is on node %s, whose headstart-node is not connected; see that it runs there", in.Node)}
+}
+
+func (a *Activator) inVain(node string) bool {
+	_, vain := a.vain.Load(node)
+	return vain
 }
 
 // sign returns the capability by which node hands the request over.

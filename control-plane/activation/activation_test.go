@@ -172,21 +172,25 @@ func TestBinding(t *testing.T) {
 func TestARequestWaitsForTheDaemonOfItsInstance(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := &world{instance: platform.Instance{ID: "fire-1", Node: "bare", Phase: platform.Ready, Address: netip.MustParseAddrPort("10.1.0.2:8080")}}
-		for _, sni := range []string{"fire", ""} {
-			w.joins, w.instance.MeshSNI = time.Now().Add(3*time.Second), sni
+		for sni, joins := range map[string]time.Duration{"fire": 3 * time.Second, "": time.Second} {
+			w.joins, w.instance.MeshSNI = time.Now().Add(joins), sni
 			began := time.Now()
 			got, _ := activate(t, w)
 			if b := got.GetBound(); b.GetPeerAddress() != "10.0.0.3:9461" || time.Since(began) > 4*time.Second {
 				t.Errorf("%q: %v after %v", sni, got, time.Since(began))
 			}
 		}
-		w.joins = time.Time{}
+		w.joins, w.instance.MeshSNI = time.Time{}, ""
 		m := message("default/fire")
 		m.Input, m.Inputs = "", nil
-		began := time.Now()
-		got := activation.New(w, w, w, nil, prometheus.NewRegistry(), slog.New(slog.DiscardHandler)).Activate(t.Context(), "edge", m)
-		if got.GetBound().GetRelayAddress() != "10.1.0.2:8080" || time.Since(began) != 0 {
-			t.Errorf("without inputs: %v after %v", got, time.Since(began))
+		a := activation.New(w, w, w, nil, prometheus.NewRegistry(), slog.New(slog.DiscardHandler))
+		for _, waits := range []time.Duration{0, 2*time.Second + 100*time.Millisecond, 0} { // without inputs; with; when that was in vain
+			began := time.Now()
+			got := a.Activate(t.Context(), "edge", m)
+			if got.GetBound().GetRelayAddress() != "10.1.0.2:8080" || time.Since(began) != waits {
+				t.Errorf("%v after %v, want %v", got, time.Since(began), waits)
+			}
+			m = message("default/fire")
 		}
 	})
 }

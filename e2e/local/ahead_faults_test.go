@@ -156,6 +156,9 @@ func TestRunsUnderFaults(t *testing.T) {
 		input := fmt.Sprintf(`{"run":%d,"account":%d,"amount":%d}`, run, account, amount)
 		a, err := call{function: "faults", body: strings.NewReader(input)}.do(t.Context())
 		<-done
+		if fault != nil {
+			eventually(t, "the node is back", func() error { return joined(t.Context(), testbed.Edge) })
+		}
 		next := want.with(strconv.Itoa(run), account, amount)
 		if err == nil && a.status == http.StatusOK {
 			next = next[len(next)-1:]

@@ -153,7 +153,7 @@ func killDaemon(t *testing.T, node string) {
 		if now := bed.PID("headstart-node-" + node); now == 0 || now == pid {
 			return fmt.Errorf("no other daemon runs on %s", node)
 		}
-		return joined(context.WithoutCancel(t.Context()), node)
+		return nil
 	})
 	if err != nil {
 		t.Error(err)

@@ -8,9 +8,9 @@ import (
 	"io/fs"
 	"net/netip"
 	"strings"
-	"sync"
 	"time"
 
+	"golang.org/x/sync/errgroup"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/encoding/protojson"
@@ -21,6 +21,9 @@ import (
 // stopGrace is what a program gets between the signal to end and the kill when nobody said
 // otherwise; the kubelet's default of 30 s would hold up a shutdown.
 const stopGrace = 2 * time.Second
+
+// removalsAtOnce are few, as each has removeTimeout.
+const removalsAtOnce = 4
 
 // metaName is a file with the meta of a sandbox that was ready.
 const metaName = "meta.json"
@@ -100,8 +103,9 @@ func (l *Local) adopt(ctx context.Context) error {
 		return err
 	}
 	adopted := map[*run]Container{}
-	var removals sync.WaitGroup // at once: requests wait for those that stay
-	remove := func(c Container) { removals.Go(func() { l.remove(c, 0) }) }
+	var removals errgroup.Group // side by side: requests wait for those that stay
+	removals.SetLimit(removalsAtOnce)
+	remove := func(c Container) { removals.Go(func() error { l.remove(c, 0); return nil }) }
 	for _, c := range started {
 		if ended[c.ID()] != nil {
 			remove(c)
@@ -115,7 +119,7 @@ func (l *Local) adopt(ctx context.Context) error {
 		}
 		adopted[in] = c
 	}
-	removals.Wait()
+	_ = removals.Wait() // they log what fails
 	if err := l.tree.sweep(func(dir string, _ bool, _ time.Time) bool { return l.instances[dir] != nil }); err != nil {
 		return err
 	}

@@ -131,9 +131,12 @@ func (s *Stores) replace(list []*nodeapi.Store) {
 	s.once.Do(func() { close(s.came) })
 }
 
-// Await returns when the first list has come, listTimeout has passed, or ctx ends. A daemon that follows another has its
-// sandboxes before it has a list.
+// Await returns when the control plane's first list has come, listTimeout has passed, or ctx ends. A daemon that follows another
+// has its sandboxes before it has a list.
 func (s *Stores) Await(ctx context.Context) {
+	if s.own != nil {
+		return
+	}
 	ctx, cancel := context.WithTimeout(ctx, listTimeout)
 	defer cancel()
 	select {

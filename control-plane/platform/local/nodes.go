@@ -98,6 +98,9 @@ func (p *Platform) recover() {
 	default:
 	}
 	if len(p.awaited) > 0 { // they are gone for good, as far as one can tell
+		for node := range p.awaited {
+			p.left[node] = time.Now() // or late
+		}
 		clear(p.awaited)
 		p.saveNodes()
 	}

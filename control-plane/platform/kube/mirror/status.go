@@ -63,7 +63,6 @@ func (m *Mirror[T]) note(ctx context.Context, verb string, err error) {
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	before := m.status.Phase
 	switch {
 	case err == nil:
 		m.status.Phase, m.status.Message = Following, ""
@@ -81,8 +80,13 @@ func (m *Mirror[T]) note(ctx context.Context, verb string, err error) {
 	}
 	// What was there before a denial is kept, and a first denial settles nothing: an API server that has just started may deny
 	// everything for a moment.
-	if m.status.Phase == Denied && before != Denied {
-		m.denied = time.Now()
+	switch m.status.Phase {
+	case Denied:
+		if m.denied.IsZero() {
+			m.denied = time.Now()
+		}
+	case Following, Absent:
+		m.denied = time.Time{}
 	}
 	if m.lacks() {
 		m.settle()
