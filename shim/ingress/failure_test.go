@@ -238,14 +238,22 @@ func TestARequestWithoutIDGetsOne(t *testing.T) {
 	}
 }
 
+// newUnheard returns the ingress of a daemon that has heard nothing from the control plane, and what waits for its first word.
+func newUnheard(t *testing.T) (*ingress.Ingress, *ingress.Functions) {
+	t.Helper()
+	r := newNode(t, nil)
+	r.Ingress.Close()
+	late := ingress.NewFunctions()
+	in := ingress.New(ingress.Config{Node: "edge-1", Functions: late, ControlPlane: r.cp, Instances: r.instances,
+		Metrics: ingress.NewMetrics(newRegistry()), Log: discard})
+	t.Cleanup(in.Close)
+	return in, late
+}
+
 // A daemon that has just started waits for the control plane's first word, for a while.
 func TestRequestsWaitForTheControlPlane(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newNode(t, nil)
-		r.Ingress.Close()
-		late := ingress.NewFunctions()
-		in := ingress.New(ingress.Config{Node: "edge-1", Functions: late, ControlPlane: r.cp, Instances: r.instances, Metrics: ingress.NewMetrics(newRegistry()), Log: discard})
-		defer in.Close()
+		in, late := newUnheard(t)
 		began := time.Now()
 		w := call(in.Gateway(), request(t, "GET", withInput, "", "", nil))
 		wantProblem(t, w, http.StatusServiceUnavailable, "ControlPlaneAway", "")
@@ -260,11 +268,7 @@ func TestRequestsWaitForTheControlPlane(t *testing.T) {
 // So does a request that another node hands over, as without the control plane's keys nobody could tell who has bound it.
 func TestAttackANodeHandsOverBeforeTheKeysCome(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newNode(t, nil)
-		r.Ingress.Close()
-		late := ingress.NewFunctions()
-		in := ingress.New(ingress.Config{Node: "edge-1", Functions: late, ControlPlane: r.cp, Instances: r.instances, Metrics: ingress.NewMetrics(newRegistry()), Log: discard})
-		defer in.Close()
+		in, late := newUnheard(t)
 		time.AfterFunc(time.Second, func() {
 			in.Trust([]ed25519.PublicKey{newKey(t).Public().(ed25519.PublicKey)})
 			late.Set(nil)
