@@ -138,7 +138,7 @@ func FuzzDaemon(f *testing.F) {
 	d := startDaemon(f, socketIn(f))
 	addCases(f)
 	f.Fuzz(func(t *testing.T, data []byte, function byte, leave bool) {
-		answers := d.send(t, "unix", d.socket, fill(data, names[int(function)%len(names)]), leave)
+		answers := d.send(t, "unix", d.socket, fill(data, names[int(function)%len(names)]), 0, leave)
 		d.check(t, answers)
 	})
 }

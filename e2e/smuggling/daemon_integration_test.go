@@ -5,6 +5,7 @@
 package smuggling
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"log/slog"
@@ -146,14 +147,16 @@ func (d *daemon) Replace(string)                                   {}
 // idle is how long a client waits for more, as nobody tells it that no more comes.
 const idle = 20 * time.Millisecond
 
-// send sends bytes by a connection of their own, and returns the answers. leave: it does not wait for any.
-func (d *daemon) send(t testing.TB, network, address string, data []byte, leave bool) (answers []byte) {
+// send sends bytes by a connection of their own, and returns the answers. due: how many are known to come.
+// leave: it does not wait for any.
+func (d *daemon) send(t testing.TB, network, address string, data []byte, due int, leave bool) (answers []byte) {
 	c, err := net.Dial(network, address)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer c.Close()
-	_ = c.SetDeadline(time.Now().Add(patience))
+	end := time.Now().Add(patience)
+	_ = c.SetDeadline(end)
 	if _, err := c.Write(data); err != nil || leave {
 		return nil
 	}
@@ -162,7 +165,8 @@ func (d *daemon) send(t testing.TB, network, address string, data []byte, leave 
 		_ = c.SetReadDeadline(time.Now().Add(idle))
 		n, err := c.Read(part)
 		answers = append(answers, part[:n]...)
-		if errors.Is(err, os.ErrDeadlineExceeded) && !d.busy.none() && time.Now().Before(late) {
+		waits := bytes.Count(answers, []byte("HTTP/1.1 ")) < due && time.Now().Before(end) || !d.busy.none() && time.Now().Before(late)
+		if errors.Is(err, os.ErrDeadlineExceeded) && waits {
 			continue
 		}
 		if err != nil {

@@ -202,10 +202,10 @@ func (w *wire) requests(t testing.TB) (all []request) {
 }
 
 // try sends bytes to Envoy, and checks that all have understood the same.
-func (c *chain) try(t testing.TB, data []byte, name string, leave bool) (seen []request) {
+func (c *chain) try(t testing.TB, data []byte, name string, due int, leave bool) (seen []request) {
 	t.Helper()
 	data = fill(data, name)
-	answers := c.send(t, "tcp", c.address, data, leave)
+	answers := c.send(t, "tcp", c.address, data, due, leave)
 	c.clients++
 	if !until(c.quiet) {
 		t.Fatal("Envoy keeps a connection")
@@ -239,7 +239,7 @@ func FuzzEnvoyAndDaemon(f *testing.F) {
 	c := startChain(f)
 	addCases(f)
 	f.Fuzz(func(t *testing.T, data []byte, function byte, leave bool) {
-		c.try(t, data, names[int(function)%len(names)], leave)
+		c.try(t, data, names[int(function)%len(names)], 0, leave)
 	})
 }
 
@@ -248,7 +248,7 @@ func TestFunctionsGetWhatEnvoyHasUnderstood(t *testing.T) {
 	for title, n := range whole {
 		for _, name := range names {
 			t.Run(title+", "+name, func(t *testing.T) {
-				if got := wholes(c.try(t, []byte(cases[title]), name, false)); got != n {
+				if got := wholes(c.try(t, []byte(cases[title]), name, n, false)); got != n {
 					t.Errorf("it gets %d", got)
 				}
 			})
@@ -261,6 +261,6 @@ func TestOddRequests(t *testing.T) {
 	c := startChain(t)
 	rapid.Check(t, func(r *rapid.T) {
 		data := strings.Join(rapid.SliceOfN(rapid.Custom(oddRequest), 1, 4).Draw(r, "requests"), "")
-		c.try(t, []byte(data), rapid.SampledFrom(names).Draw(r, "function"), rapid.Bool().Draw(r, "leave"))
+		c.try(t, []byte(data), rapid.SampledFrom(names).Draw(r, "function"), 0, rapid.Bool().Draw(r, "leave"))
 	})
 }

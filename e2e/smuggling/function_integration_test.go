@@ -6,6 +6,7 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -61,6 +62,27 @@ func until(is func() bool) bool {
 	return true
 }
 
+// settled waits until a function has taken up all connections that were made to it, and all have ended. It
+// makes one more and asks nothing by it: the function ends that, and takes it up after those before.
+func settled(address string, connections *count) error {
+	c, err := net.Dial("tcp", address)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	_ = c.SetDeadline(time.Now().Add(patience))
+	if err := c.(*net.TCPConn).CloseWrite(); err != nil {
+		return err
+	}
+	if _, err := io.Copy(io.Discard, c); err != nil {
+		return fmt.Errorf("a connection is not taken up: %w", err)
+	}
+	if !until(connections.none) {
+		return errors.New("connections stay open")
+	}
+	return nil
+}
+
 // rawFunction records the bytes of each connection, and answers the first request of each.
 func rawFunction(t testing.TB) function {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -89,8 +111,8 @@ func rawFunction(t testing.TB) function {
 	})
 	t.Cleanup(func() { _ = l.Close(); running.Wait() })
 	return function{netip.MustParseAddrPort(l.Addr().String()), func() (all []request, err error) {
-		if !until(connections.none) {
-			return nil, fmt.Errorf("connections stay open")
+		if err := settled(l.Addr().String(), &connections); err != nil {
+			return nil, err
 		}
 		mu.Lock()
 		defer mu.Unlock()
@@ -157,8 +179,8 @@ func goFunction(t testing.TB) function {
 	s.Start()
 	t.Cleanup(s.Close)
 	return function{netip.MustParseAddrPort(s.Listener.Addr().String()), func() (all []request, err error) {
-		if !until(connections.none) {
-			return nil, fmt.Errorf("connections stay open")
+		if err := settled(s.Listener.Addr().String(), &connections); err != nil {
+			return nil, err
 		}
 		mu.Lock()
 		defer mu.Unlock()
