@@ -56,7 +56,7 @@ INTEGRATION_TESTS = $(sort $(dir $(shell grep -rl --include='*_test.go' '^//go:b
 test: setup build test-unit
 	@echo "· tests with other programs" >&2
 	HEADSTART_NEIGHBOUR=$$(e2e/replicas/neighbour.sh $(CURDIR)/out/neighbour) && export HEADSTART_NEIGHBOUR && \
-	e2e/failures.sh $(GO) test -count=1 -p 1 -timeout 10m -tags integration $(addprefix ./,$(INTEGRATION_TESTS))
+	e2e/failures.sh $(GO) test -count=1 -p 1 -timeout 20m -tags integration $(addprefix ./,$(INTEGRATION_TESTS))
 	HEADSTART_SCHEDULES=100000 $(GO) test -count=1 -run TestRunningAheadChangesNothing ./shim/workflow
 	@$(MAKE) --no-print-directory test-trust
 

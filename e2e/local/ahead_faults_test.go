@@ -90,6 +90,14 @@ func kill(t *testing.T, none string, is func(proc string) bool) {
 		if err == nil {
 			err = syscall.Kill(pid, syscall.SIGKILL)
 		}
+		if err == nil {
+			err = testbed.Poll(context.WithoutCancel(t.Context()), settleTimeout, func(context.Context) error {
+				if open, err := os.ReadDir(filepath.Join(proc, "fd")); err == nil && len(open) > 0 {
+					return fmt.Errorf("process %d has descriptors still", pid)
+				}
+				return nil // a connection that it had has ended
+			})
+		}
 		if err != nil {
 			t.Error(err)
 		}

@@ -314,28 +314,41 @@ func TestClientsCannotSpeakForTheGateway(t *testing.T) {
 
 func TestAnObjectThatChangesWhileItIsReadIsRefused(t *testing.T) {
 	deploy(t, testbed.Function{Name: "changing", Annotations: withInput()})
-	put(t, "changing/one", 30_000_000)
-	answered := make(chan answer, 1)
-	go func() {
-		a, err := call{function: "changing", header: forInput("changing/one")}.do(context.Background())
-		if err != nil {
-			t.Error(err)
-		}
-		answered <- a
-	}()
-	eventually(t, "the fetch has begun", func() error {
-		entries, err := os.ReadDir(filepath.Join(bed.StateDir(testbed.Edge), "buffer"))
-		for _, e := range entries {
-			if !strings.HasPrefix(e.Name(), ".") {
+	number := 0
+	eventually(t, "an object changes while it is read", func() error { // a fetch may be over before
+		nothingHalfMade(t)
+		number++
+		key := fmt.Sprintf("changing/%d", number)
+		before := put(t, key, 30_000_000)
+		answered := make(chan answer, 1)
+		go func() {
+			a, err := call{function: "changing", header: forInput(key)}.do(context.Background())
+			if err != nil {
+				t.Error(err)
+			}
+			answered <- a
+		}()
+		eventually(t, "the fetch has begun", func() error {
+			entries, err := os.ReadDir(filepath.Join(bed.StateDir(testbed.Edge), "buffer"))
+			for _, e := range entries {
+				if !strings.HasPrefix(e.Name(), ".") {
+					return err
+				}
+			}
+			if len(answered) > 0 {
 				return err
 			}
+			return errors.Join(err, errors.New("nothing is buffered"))
+		})
+		put(t, key, 1000)
+		a := <-answered
+		if a.status == http.StatusOK && a.report.File.SHA256 == before {
+			return errors.New("it was read whole before")
 		}
-		return errors.Join(err, errors.New("nothing is buffered"))
+		if a.status != http.StatusBadGateway || a.problem.Title != "InputChanged" || !strings.Contains(a.problem.Field, "headstart.dev/input") {
+			t.Errorf("status %d: %.300s", a.status, a.body)
+		}
+		return nil
 	})
-	put(t, "changing/one", 1000)
-	a := <-answered
-	if a.status != http.StatusBadGateway || a.problem.Title != "InputChanged" || !strings.Contains(a.problem.Field, "headstart.dev/input") {
-		t.Errorf("status %d: %.300s", a.status, a.body)
-	}
 	nothingHalfMade(t)
 }

@@ -114,6 +114,7 @@ func TestWhatRunsHaveTaughtIsKept(t *testing.T) {
 		return nil
 	})
 	killDaemon(t, testbed.Edge)
+	eventually(t, "the node is back", func() error { return joined(t.Context(), testbed.Edge) })
 	ahead := false
 	for n := 0; n < inputs && !ahead; n++ { // the first ones may begin before the daemon has heard of anything
 		ahead = run(n).ahead

@@ -218,12 +218,8 @@ func TestRequestsAreActivity(t *testing.T) {
 			began := time.Now()
 			b.eventually("the function is in use", func() bool { return b.activity.of("default/fire") })
 			t.Logf("a request is activity after %v", time.Since(began).Round(time.Millisecond))
-			for time.Since(began) < 5*time.Second { // longer than a function stays active by itself
-				if !b.activity.of("default/fire") {
-					t.Fatalf("not in use %v after a request's start", time.Since(began))
-				}
-				time.Sleep(10 * time.Millisecond)
-			}
+			const long = 5 * time.Second // than a function stays active by itself
+			b.eventually("the function stays in use", func() bool { return time.Since(began) > long && b.activity.of("default/fire") })
 			close(finish)
 			if got := <-done; got != "one" {
 				t.Error(got)
@@ -270,10 +266,10 @@ func TestHotRequestsAreSignals(t *testing.T) {
 }
 
 func hotRequestsAreSignals(t *testing.T, program string) {
-	const hold = 2500 * time.Millisecond
+	const hold, stay = 2500 * time.Millisecond, 500 * time.Millisecond
 	b := newBed(t, func(b *bed) { b.program = program })
 	b.listen("unix", b.socket("ingress.sock"), says("daemon"))
-	left := make(chan struct{})
+	waits, left := make(chan struct{}), make(chan struct{})
 	one := b.listen("tcp", "127.0.0.1:0", func(w http.ResponseWriter, r *http.Request) {
 		switch r.Header.Get("x-do") {
 		case "fail":
@@ -283,6 +279,7 @@ func hotRequestsAreSignals(t *testing.T, program string) {
 		case "break":
 			panic(http.ErrAbortHandler)
 		case "wait":
+			close(waits)
 			<-r.Context().Done()
 			close(left)
 		}
@@ -313,8 +310,15 @@ func hotRequestsAreSignals(t *testing.T, program string) {
 	if s := b.sum(&last, "the long one", func(s sums) bool { return near(s.ended, 1) }); s.took < hold.Seconds()-0.01 || s.busy > s.took+0.5 || s.failed > 0.01 {
 		t.Errorf("%+v of a request of %v", s, hold)
 	}
-	ctx, leave := context.WithTimeout(t.Context(), time.Second/2)
+	ctx, leave := context.WithCancel(t.Context())
 	defer leave()
+	go func() {
+		select {
+		case <-waits:
+			time.AfterFunc(stay, leave)
+		case <-ctx.Done():
+		}
+	}()
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, b.url, nil)
 	if err != nil {
 		t.Fatal(err)
@@ -324,8 +328,12 @@ func hotRequestsAreSignals(t *testing.T, program string) {
 		answer.Body.Close()
 		t.Error("it was answered")
 	}
-	<-left
-	if s := b.sum(&last, "the one whose client left", func(s sums) bool { return s.busy > 0 }); s.ended > 0.01 || s.failed > 0.01 || s.busy < 0.4 {
+	select {
+	case <-left:
+	case <-time.After(patience):
+		t.Fatal("the instance does not learn that the client has left")
+	}
+	if s := b.sum(&last, "the one whose client left", func(s sums) bool { return s.busy > 0 }); s.ended > 0.01 || s.failed > 0.01 || s.busy < stay.Seconds()-0.1 {
 		t.Errorf("%+v of a request whose client left", s)
 	}
 }

@@ -61,43 +61,50 @@ func (r *run) faults(ctx context.Context) error {
 }
 
 // unusedSessions are those that nobody has asked anything on.
-const unusedSessions = `select usename, count(*) from pg_stat_activity
-	where usename like 'u__' and query = '' group by 1`
+const unusedSessions = `select usename, pid from pg_stat_activity
+	where usename like 'u__' and query = ''`
 
 // watch looks on all servers for more unused sessions of a destination than the budget allows, until ctx ends. One that
 // was just handed over is nothing yet but unused, and so is one that ends.
 func (r *run) watch(ctx context.Context) error {
 	tick := time.NewTicker(watchEvery)
 	defer tick.Stop()
-	more := map[string]int{}
+	type session struct{ at, pid string }
+	seen := map[session]int{} // how many times, one after the other
 	for {
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
 			return nil
 		}
-		now := map[string]int{}
+		now := map[session]int{}
 		for _, s := range r.Servers {
 			rows, err := s.Postgres.Rows(ctx, unusedSessions)
 			if err != nil {
 				continue // it is being restarted
 			}
+			unused, stay := map[string]int{}, map[string]int{} // by user
 			for _, row := range rows {
-				var n, tenant int
-				if _, err := fmt.Sscanf(row[0]+" "+row[1], "u%d %d", &tenant, &n); err != nil {
+				one := session{s.Name + "-" + row[0], row[1]}
+				now[one] = seen[one] + 1
+				unused[row[0]]++
+				if now[one] >= overTimes {
+					stay[row[0]]++
+				}
+			}
+			for user, n := range unused {
+				var tenant int
+				if _, err := fmt.Sscanf(user, "u%d", &tenant); err != nil {
 					return err
 				}
-				at := s.Name + "-" + row[0]
+				at := s.Name + "-" + user
 				r.fullest[at] = max(r.fullest[at], n)
-				if n > allowed(tenant) {
-					now[at] = more[at] + 1
-				}
-				if now[at] == overTimes {
+				if n := stay[user]; n > allowed(tenant) {
 					r.verdict.over(fmt.Sprintf("%s had %d unused sessions", at, n))
 				}
 			}
 		}
-		more = now
+		seen = now
 		r.looks.Add(1)
 	}
 }
