@@ -106,6 +106,8 @@ func TestAnAttemptThatIsAdopted(t *testing.T) {
 	if got := <-later; got != "another" || r.instances.wasReplaced() {
 		t.Errorf("%q", got)
 	}
+	r.cp.mu.Lock()
+	defer r.cp.mu.Unlock()
 	for _, asked := range r.cp.asked {
 		if !asked.GetMore() {
 			t.Errorf("the control plane is asked: %v", asked)

@@ -11,6 +11,7 @@ import (
 	"net/netip"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -73,13 +74,21 @@ func TestARequestIsCountedWhileItWaits(t *testing.T) {
 func TestAColdStartIsToldByPhase(t *testing.T) {
 	const long = 50 * time.Millisecond
 	r := newRig(t, func(http.ResponseWriter, *http.Request) {})
-	r.store.Before = func(context.Context, source.Reference, int64) error { <-time.After(long); return nil }
+	fetches, starts := make(chan struct{}), make(chan struct{})
+	fetch, start := sync.OnceFunc(func() { close(fetches) }), sync.OnceFunc(func() { close(starts) })
+	r.store.Before = func(context.Context, source.Reference, int64) error {
+		fetch()
+		<-starts
+		<-time.After(long)
+		return nil
+	}
 	cold := true
 	r.cp.activate = func(_ context.Context, a *nodeapi.Activate) (*nodeapi.Bound, error) {
 		return &nodeapi.Bound{Request: a.GetRequest(), Instance: target, Node: "edge-1", Cold: cold}, nil
 	}
 	r.instances.ready = func(context.Context, string) (netip.AddrPort, error) {
-		if cold {
+		if start(); cold {
+			<-fetches
 			<-time.After(long)
 		}
 		return r.instances.address, nil

@@ -9,7 +9,7 @@ import (
 func (p *Peers) Patient() { p.Wait(time.Minute, time.Minute) }
 
 // Hasty waits for nobody for long.
-func (p *Peers) Hasty() { p.Wait(300*time.Millisecond, 300*time.Millisecond) }
+func (p *Peers) Hasty() { p.Wait(time.Second, time.Second) }
 
 // Demanding waits for who answers, but not for long for what comes then.
 func (p *Peers) Demanding() { p.Wait(time.Minute, 300*time.Millisecond) }

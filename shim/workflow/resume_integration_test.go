@@ -378,13 +378,21 @@ func TestAnUnclearEffectIsNoted(t *testing.T) {
 		a.counts[name] = true
 	}
 	a.committing = func() error { return attempt.ErrUnclear }
-	w, err := keyed(t.Context(), a, noting(tasks...), "k", "1")
-	if err != nil || !strings.Contains(w.Body.String(), "StateUnclear") {
-		t.Errorf("%d %s, %v", w.Code, w.Body, err)
+	unclear := 0
+	for n := 0; n < 20 && unclear == 0; n++ { // one has answered before a, as a rule
+		key := fmt.Sprint(n)
+		w, err := keyed(t.Context(), a, noting(tasks...), key, "1")
+		if err != nil {
+			t.Fatal(err)
+		}
+		unclear = strings.Count(w.Body.String(), "StateUnclear")
+		again, err := keyed(t.Context(), b, noting(tasks...), key, "1")
+		if err != nil || again.Body.String() != w.Body.String() || len(b.began) > 0 {
+			t.Errorf("the other node answers %d %s, %v, and asks %q", again.Code, again.Body, err, b.began)
+		}
 	}
-	again, err := keyed(t.Context(), b, noting(tasks...), "k", "1")
-	if err != nil || again.Body.String() != w.Body.String() || len(b.began) > 0 {
-		t.Errorf("the other node answers %d %s, %v, and asks %q", again.Code, again.Body, err, b.began)
+	if unclear == 0 {
+		t.Error("no answer says that its effect is unclear")
 	}
 }
 

@@ -227,10 +227,14 @@ func TestARunThatIsLeft(t *testing.T) {
 			_, err := r.run(f, r.post(`{}`).WithContext(ctx))
 			failed <- err
 		}()
-		<-began
+		select {
+		case <-began:
+		case err := <-failed:
+			t.Fatalf("nothing is called: %v", err)
+		}
 	}
 	late := of(call("a", "slow.shop"))
-	late.RequestTimeout = durationpb.New(50 * time.Millisecond)
+	late.RequestTimeout = durationpb.New(time.Second)
 	start(late)
 	<-ended
 	if err := <-failed; problem.ReasonOf(err) != problem.ReasonFunctionTimeout {

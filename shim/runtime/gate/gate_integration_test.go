@@ -27,7 +27,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const (
 	port, other, late = 8080, 9090, 9091
-	patience          = 2 * time.Second
+	patience          = 10 * time.Second
 )
 
 // addresses are one family's: of the sandbox, of the node, and of others by way of the node.
