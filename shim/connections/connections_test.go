@@ -790,7 +790,19 @@ func greeter(t *testing.T) (d *nodeapi.Destination, accepted func() int) {
 		}
 	})
 	t.Cleanup(func() { _ = l.Close(); wg.Wait() })
-	return &nodeapi.Destination{Name: "ledger", Kind: "tcp", Address: l.Addr().String()}, func() int { return int(n.Load()) }
+	asked := 0
+	return &nodeapi.Destination{Name: "ledger", Kind: "tcp", Address: l.Addr().String()}, func() int {
+		c, err := net.Dial("tcp", l.Addr().String()) // is accepted after those that were made before
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		if _, err := bufio.NewReader(c).ReadString('\n'); err != nil {
+			t.Fatal(err)
+		}
+		asked++
+		return int(n.Load()) - asked
+	}
 }
 
 // With a server that speaks first no connection waits after the first few, and programs get theirs when they ask.
