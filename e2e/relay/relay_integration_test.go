@@ -333,7 +333,8 @@ func hotRequestsAreSignals(t *testing.T, program string) {
 	case <-time.After(patience):
 		t.Fatal("the instance does not learn that the client has left")
 	}
-	if s := b.sum(&last, "the one whose client left", func(s sums) bool { return s.busy > 0 }); s.ended > 0.01 || s.failed > 0.01 || s.busy < stay.Seconds()-0.1 {
+	s := b.sum(&last, "the one whose client left", func(s sums) bool { return s.busy > 0 })
+	if s.ended > 0.01 || s.failed > 0.01 || s.busy < stay.Seconds()-0.1 {
 		t.Errorf("%+v of a request whose client left", s)
 	}
 }
