@@ -14,6 +14,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/headstart-mesh/headstart/control-plane/admin"
 	"github.com/headstart-mesh/headstart/control-plane/platform"
@@ -69,6 +70,7 @@ func TestTheMomentOfChangeLosesNothing(t *testing.T) {
 // untilHot sends requests, one after the other, until some have gone straight to the instance.
 func untilHot(t *testing.T, name, run string, sent *atomic.Int64) {
 	const some = 3
+	late := time.Now().Add(4 * settleTimeout)
 	for straight := 0; straight < some; {
 		n := sent.Add(1)
 		body := strings.Repeat("x", int(n%3)*100_000)
@@ -79,6 +81,9 @@ func untilHot(t *testing.T, name, run string, sent *atomic.Int64) {
 		}
 		if a.header.Get(filterapi.HeaderRequest) == "" {
 			straight++
+		} else if time.Now().After(late) {
+			t.Error("it does not become hot")
+			return
 		}
 	}
 }

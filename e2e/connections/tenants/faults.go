@@ -61,50 +61,43 @@ func (r *run) faults(ctx context.Context) error {
 }
 
 // unusedSessions are those that nobody has asked anything on.
-const unusedSessions = `select usename, pid from pg_stat_activity
-	where usename like 'u__' and query = ''`
+const unusedSessions = `select usename, count(*) from pg_stat_activity
+	where usename like 'u__' and query = '' group by 1`
 
 // watch looks on all servers for more unused sessions of a destination than the budget allows, until ctx ends. One that
 // was just handed over is nothing yet but unused, and so is one that ends.
 func (r *run) watch(ctx context.Context) error {
 	tick := time.NewTicker(watchEvery)
 	defer tick.Stop()
-	type session struct{ at, pid string }
-	seen := map[session]int{} // how many times, one after the other
+	more := map[string]int{}
 	for {
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
 			return nil
 		}
-		now := map[session]int{}
+		now := map[string]int{}
 		for _, s := range r.Servers {
 			rows, err := s.Postgres.Rows(ctx, unusedSessions)
 			if err != nil {
 				continue // it is being restarted
 			}
-			unused, stay := map[string]int{}, map[string]int{} // by user
 			for _, row := range rows {
-				one := session{s.Name + "-" + row[0], row[1]}
-				now[one] = seen[one] + 1
-				unused[row[0]]++
-				if now[one] >= overTimes {
-					stay[row[0]]++
-				}
-			}
-			for user, n := range unused {
-				var tenant int
-				if _, err := fmt.Sscanf(user, "u%d", &tenant); err != nil {
+				var n, tenant int
+				if _, err := fmt.Sscanf(row[0]+" "+row[1], "u%d %d", &tenant, &n); err != nil {
 					return err
 				}
-				at := s.Name + "-" + user
+				at := s.Name + "-" + row[0]
 				r.fullest[at] = max(r.fullest[at], n)
-				if n := stay[user]; n > allowed(tenant) {
+				if n > allowed(tenant) {
+					now[at] = more[at] + 1
+				}
+				if now[at] == overTimes {
 					r.verdict.over(fmt.Sprintf("%s had %d unused sessions", at, n))
 				}
 			}
 		}
-		seen = now
+		more = now
 		r.looks.Add(1)
 	}
 }
